@@ -1,0 +1,1 @@
+//! MQTT packets on the wire.

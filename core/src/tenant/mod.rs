@@ -1,0 +1,3 @@
+//! Tenants: their registry and the mount that puts every client topic under its tenant.
+
+pub mod registry;

@@ -1,0 +1,1 @@
+//! Topic names, filters and the indexes over them.

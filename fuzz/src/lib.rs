@@ -1,0 +1,1 @@
+//! Placeholder module doc, replaced by the crate's owner.

@@ -1,0 +1,1 @@
+//! I/O around mast-core.

@@ -1,0 +1,2 @@
+//! The `mast` binary.
+fn main() {}
