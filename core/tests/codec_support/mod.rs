@@ -1,6 +1,8 @@
 //! Shared by the codec tests: bytes from hex, decoding one whole packet.
 
 use mast_core::codec::{Packet, Version, Violation, cut, decode};
+#![allow(dead_code)] // each test binary uses a part
+
 
 /// Bytes from hex digits; spaces are ignored, `'text'` stands for its bytes.
 pub fn hex(text: &str) -> Vec<u8> {
