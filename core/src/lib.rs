@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod authz;
 pub mod codec;
 pub mod ids;
 pub mod message;

@@ -1,0 +1,3 @@
+//! Building blocks of listeners: sockets, TLS, WebSocket, PROXY protocol.
+
+pub mod proxy;
