@@ -34,6 +34,11 @@ impl AckQueue {
         self.waiting.len()
     }
 
+    /// Acknowledgements of one kind that wait.
+    pub fn count(&self, kind: AckKind) -> usize {
+        self.waiting.iter().filter(|a| a.kind == kind).count()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -109,10 +109,10 @@ impl Shard {
         }
         let session_id = chosen.unwrap_or_else(|| {
             let uid = SessionUid(self.rng.next_u64() | 1);
-            let session =
-                Session::new(mount, uid, client_id.clone(), admission.identity.principal.clone());
+            let session = Session::new(mount, uid, client_id.clone(), admission.identity.principal.clone());
             self.add_session(session)
         });
+        let rights = self.rights_of(admission.identity.principal.as_deref(), client_id);
         let expiry = self.granted_expiry(connect);
         let settings_quota = self.plane.settings.max_inflight_out;
         let quota = connect.props.receive_maximum().unwrap_or(u16::MAX).min(settings_quota).max(1);
@@ -121,6 +121,7 @@ impl Shard {
         session.epoch = session.epoch.max(old_epoch) + 1;
         session.expiry_secs = expiry;
         session.persistent = session.persistent || expiry > 0;
+        session.rights = rights;
         session.out.quota = quota;
         session.conn = Some(id);
         session.away_since = None;
@@ -271,8 +272,11 @@ impl Shard {
                 }
             }
         }
-        let packet =
-            Packet::ConnAck(ConnAck { session_present: present, code: Reason::SUCCESS, props: props.as_props() });
+        let packet = Packet::ConnAck(ConnAck {
+            session_present: present,
+            code: Reason::SUCCESS,
+            props: props.as_props(),
+        });
         let mut failed = false;
         self.plane.write(id, |conn| {
             // [MQTT-3.1.2-24] What cannot be left out and is still too large cannot be said at all.
@@ -303,4 +307,3 @@ fn granted_keep_alive(asked: u16, max: u16) -> u16 {
         (asked, max) => asked.min(max),
     }
 }
-

@@ -2,7 +2,9 @@
 //! knows of them. Finds out who is there (through authentication as an effect) and so the tenant, the
 //! client id and thereby the shard.
 
-use crate::codec::{self, Auth, ConnAck, Connect, Packet, Property, Props, PropsBuf, Reason, Version, Violation};
+use crate::codec::{
+    self, Auth, ConnAck, Connect, Packet, Property, Props, PropsBuf, Reason, Version, Violation,
+};
 use crate::ids::TenantId;
 use crate::rng::Rng;
 use crate::settings::Settings;
@@ -120,7 +122,11 @@ fn decode_connect(body: &[u8]) -> Result<Connect<'_>, Violation> {
 }
 
 const fn not_connect() -> Violation {
-    Violation { reason: Reason::PROTOCOL_ERROR, why: "first packet is not CONNECT", statement: "MQTT-3.1.0-1" }
+    Violation {
+        reason: Reason::PROTOCOL_ERROR,
+        why: "first packet is not CONNECT",
+        statement: "MQTT-3.1.0-1",
+    }
 }
 
 /// What the acceptor shall do after a call.
@@ -189,7 +195,10 @@ impl Handshake {
 
     /// Bytes arrived. `rng` names clients that send no id. Replies go to `out`.
     pub fn receive(&mut self, bytes: &[u8], rng: &mut Rng, out: &mut Vec<u8>) -> Progress {
-        if matches!(self.state, State::Connect) && self.buf.is_empty() && bytes.first().is_some_and(|b| *b != 0x10) {
+        if matches!(self.state, State::Connect)
+            && self.buf.is_empty()
+            && bytes.first().is_some_and(|b| *b != 0x10)
+        {
             // [MQTT-3.1.0-1] Decided by the first byte: nothing is buffered for what isn't a CONNECT.
             return self.fail(not_connect());
         }
@@ -292,7 +301,11 @@ impl Handshake {
             return violation(Reason::QOS_NOT_SUPPORTED, "will QoS above Maximum QoS", "MQTT-3.2.2-12");
         }
         if will.retain && !settings.retain_available {
-            return violation(Reason::RETAIN_NOT_SUPPORTED, "retained will, but retain is off", "MQTT-3.2.2-13");
+            return violation(
+                Reason::RETAIN_NOT_SUPPORTED,
+                "retained will, but retain is off",
+                "MQTT-3.2.2-13",
+            );
         }
         if settings.payload_format_check
             && will.props.payload_format() == Some(1)
@@ -319,7 +332,8 @@ impl Handshake {
                 let method = self.auth_method.as_deref().unwrap_or_default();
                 let fits = props.push(&Property::AuthMethod(method)).is_ok()
                     && props.push(&Property::AuthData(&data)).is_ok();
-                let auth = Packet::Auth(Auth { reason: Reason::CONTINUE_AUTHENTICATION, props: props.as_props() });
+                let auth =
+                    Packet::Auth(Auth { reason: Reason::CONTINUE_AUTHENTICATION, props: props.as_props() });
                 if !fits || auth.encode(self.version, out).is_err() {
                     return self.fail(Violation {
                         reason: Reason::UNSPECIFIED_ERROR,

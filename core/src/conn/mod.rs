@@ -67,8 +67,6 @@ pub(crate) struct Conn {
     /// A stock bridge: its subscriptions act as no-local and retain-as-published.
     pub bridge: bool,
     pub auth_method: Option<Box<str>>,
-    /// Retained scans wait for this connection's output to drain.
-    pub drain_wanted: bool,
 }
 
 impl Conn {
@@ -97,7 +95,6 @@ impl Conn {
             username: None,
             bridge: false,
             auth_method: None,
-            drain_wanted: false,
         }
     }
 }

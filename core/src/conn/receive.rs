@@ -105,7 +105,8 @@ impl Shard {
             if let Some(conn) = self.plane.conn(id) {
                 conn.last_seen = now;
             }
-            let outcome = codec::decode(&frame, version).and_then(|p| self.dispatch(id, session, version, &p));
+            let outcome =
+                codec::decode(&frame, version).and_then(|p| self.dispatch(id, session, version, &p));
             if let Err(violation) = outcome {
                 self.violation(id, violation);
                 return buf.len();
@@ -166,7 +167,7 @@ impl Shard {
         if auth.props.auth_method() != Some(&*method) {
             return Err(protocol_error("AUTH with another method than CONNECT had", "MQTT-4.12.1-1"));
         }
-        if auth.reason != Reason::RE_AUTHENTICATE && auth.reason != Reason::CONTINUE_AUTHENTICATION {
+        if auth.reason != Reason::REAUTHENTICATE && auth.reason != Reason::CONTINUE_AUTHENTICATION {
             return Err(protocol_error("AUTH with a reason that a client may not send", "MQTT-3.15.2-1"));
         }
         let session = conn.session;

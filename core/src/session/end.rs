@@ -32,11 +32,8 @@ impl Shard {
     pub(crate) fn attach(&mut self, conn: ConnId, id: SessionId) {
         let Some(session) = self.plane.session(id) else { return };
         let tenant = session.mount.tenant();
-        let subscriptions: Vec<(Box<str>, SubOptions, u32)> = session
-            .subscriptions
-            .iter()
-            .map(|(filter, s)| (filter.clone(), s.options, s.id))
-            .collect();
+        let subscriptions: Vec<(Box<str>, SubOptions, u32)> =
+            session.subscriptions.iter().map(|(filter, s)| (filter.clone(), s.options, s.id)).collect();
         for (filter, options, sub_id) in &subscriptions {
             if let Ok(None) = topic::split_share(filter)
                 && let Some(tenant) = self.tenant(tenant)
@@ -146,6 +143,17 @@ impl Shard {
         }
     }
 
+    /// Looks at once whether a restored session is over, instead of after its whole interval.
+    pub(crate) fn expiry_due_soon(&mut self, id: SessionId) {
+        let now = self.plane.now;
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(since) = session.away_since else { return };
+        if session.expiry_secs != u32::MAX {
+            let left = since.after_secs(u64::from(session.expiry_secs)).millis_since(now.wall);
+            self.at(now.mono.after_millis(left), Timer::Expiry(id));
+        }
+    }
+
     /// A session's time may be over.
     pub(crate) fn expiry_due(&mut self, id: SessionId) {
         let now = self.plane.now;
@@ -172,6 +180,7 @@ impl Shard {
     pub(crate) fn end_session_writes(&mut self, id: SessionId) -> Vec<Write> {
         let mut writes = self.fire_will(id);
         self.return_group_messages(id);
+        self.return_inflight(id, None);
         let me = self.me;
         let Some(session) = self.plane.sessions.remove(id.idx, id.generation) else { return writes };
         self.readmit.extend(session.waiting);
@@ -247,10 +256,11 @@ impl Shard {
 
     /// A CONNECT was stored, but its client had left.
     pub(crate) fn left_while_connecting(&mut self, id: SessionId) {
+        let wall = self.plane.now.wall;
         let Some(session) = self.plane.session(id) else { return };
         if session.conn.is_none() {
             if session.away_since.is_none() {
-                session.away_since = Some(self.plane.now.wall);
+                session.away_since = Some(wall);
             }
             self.gone(id);
         }

@@ -44,11 +44,16 @@ pub(crate) struct Queued {
 pub(crate) struct Feed {
     pub pending: VecDeque<Queued>,
     pub pending_bytes: usize,
+    /// QoS 0 messages among them: live QoS 0 must not overtake these.
+    pub pending_qos0: usize,
     /// Reads the log; live logged messages are passed over, unlogged ones are spilled into it.
     pub behind: bool,
     /// Everything in the log up to here was queued or did not concern the receiver. While it is live,
     /// the shard's head takes its place.
     pub read_pos: Position,
+    /// The last message of the log that was offered live: a huge fan-out reaches its receivers one after
+    /// the other, so this may be ahead of the shard's head.
+    pub offered: Option<(Partition, Seq)>,
     pub reading: Option<OpId>,
     /// Spilled messages whose append is not answered.
     pub spills: u32,
@@ -57,13 +62,21 @@ pub(crate) struct Feed {
 impl Feed {
     pub fn push(&mut self, queued: Queued) {
         self.pending_bytes += queued.message.size();
+        self.pending_qos0 += usize::from(queued.qos == QoS::AtMostOnce);
         self.pending.push_back(queued);
     }
 
     pub fn pop(&mut self) -> Option<Queued> {
         let queued = self.pending.pop_front()?;
         self.pending_bytes -= queued.message.size();
+        self.pending_qos0 -= usize::from(queued.qos == QoS::AtMostOnce);
         Some(queued)
+    }
+
+    /// Counts the queue anew after entries were taken from its middle.
+    pub fn recount(&mut self) {
+        self.pending_bytes = self.pending.iter().map(|q| q.message.size()).sum();
+        self.pending_qos0 = self.pending.iter().filter(|q| q.qos == QoS::AtMostOnce).count();
     }
 
     /// True if the queue is at one of its bounds.
@@ -71,18 +84,30 @@ impl Feed {
         self.pending.len() >= max_messages || self.pending_bytes >= max_bytes
     }
 
-    /// Falls behind: what lies above `at` will be read from the log.
-    pub fn fall_behind(&mut self, at: Position) {
+    /// Up to where the log was offered to the receiver; `head` = to all receivers.
+    pub fn edge(&self, head: &Position) -> Position {
+        if self.behind {
+            return self.read_pos.clone();
+        }
+        let mut edge = head.clone();
+        if let Some((partition, seq)) = self.offered {
+            edge.raise(partition, seq);
+        }
+        edge
+    }
+
+    /// Falls behind: what was not offered yet will be read from the log.
+    pub fn fall_behind(&mut self, head: &Position) {
         if !self.behind {
+            self.read_pos = self.edge(head);
             self.behind = true;
-            self.read_pos = at;
         }
     }
 
     /// Drops everything queued that the log can give again, and falls back to before it. What the log
     /// does not have stays queued. `head` = what has been offered so far.
     pub fn rewind(&mut self, head: &Position) {
-        let mut at = if self.behind { self.read_pos.clone() } else { head.clone() };
+        let mut at = self.edge(head);
         let mut kept = VecDeque::new();
         for queued in self.pending.drain(..) {
             match (queued.source, queued.pos) {
@@ -93,14 +118,14 @@ impl Feed {
             }
         }
         self.pending = kept;
-        self.pending_bytes = self.pending.iter().map(|q| q.message.size()).sum();
+        self.recount();
         self.behind = true;
         self.read_pos = at;
     }
 
     /// Up to where the receiver needs nothing more from the log, its unacknowledged messages aside.
     pub fn floor(&self, head: &Position) -> Position {
-        let mut at = if self.behind { self.read_pos.clone() } else { head.clone() };
+        let mut at = self.edge(head);
         for queued in &self.pending {
             if let (Source::Log, Some((partition, seq))) = (queued.source, queued.pos) {
                 at.lower(partition, Seq(seq.0.saturating_sub(1)));

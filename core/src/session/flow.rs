@@ -161,7 +161,13 @@ impl Shard {
         );
     }
 
-    pub(crate) fn release_stored(&mut self, conn: ConnId, id: SessionId, packet_id: u16, result: &CommitResult) {
+    pub(crate) fn release_stored(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet_id: u16,
+        result: &CommitResult,
+    ) {
         match result {
             CommitResult::Done { .. } => {
                 if let Some(session) = self.plane.session(id) {
@@ -172,7 +178,9 @@ impl Shard {
                 }
             }
             // No PUBCOMP: the client keeps the id and releases it again on its next connection.
-            CommitResult::Refused(_) | CommitResult::Unknown => self.disconnect(conn, Reason::UNSPECIFIED_ERROR),
+            CommitResult::Refused(_) | CommitResult::Unknown => {
+                self.disconnect(conn, Reason::UNSPECIFIED_ERROR)
+            }
         }
     }
 }

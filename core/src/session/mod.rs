@@ -11,6 +11,7 @@ pub(crate) mod restore;
 pub(crate) mod storing;
 pub(crate) mod will;
 
+use crate::authz::Principal;
 use crate::codec::SubOptions;
 use crate::conn::handshake::Admission;
 use crate::ids::{ConnId, SessionId, SessionUid};
@@ -76,6 +77,8 @@ pub(crate) struct Session {
     pub client_id: Box<str>,
     /// The user that owns it; `None` = anonymous.
     pub principal: Option<Box<str>>,
+    /// Its rules; `None` = everything is allowed.
+    pub rights: Option<Box<Principal>>,
     /// Session Expiry Interval, seconds; `u32::MAX` = never.
     pub expiry_secs: u32,
     /// Grows with each connection.
@@ -111,6 +114,7 @@ impl Session {
             persistent: false,
             client_id,
             principal,
+            rights: None,
             expiry_secs: 0,
             epoch: 0,
             stored: Stored::default(),
@@ -189,9 +193,8 @@ pub(crate) struct Sub {
 
 impl Sub {
     pub fn new(key: SubKey, options: SubOptions, id: u32) -> Sub {
-        let bits = options.qos as u8
-            | u8::from(options.no_local) << 2
-            | u8::from(options.retain_as_published) << 3;
+        let bits =
+            options.qos as u8 | u8::from(options.no_local) << 2 | u8::from(options.retain_as_published) << 3;
         Sub { key, id, bits }
     }
 

@@ -93,7 +93,8 @@ impl Outflow {
     /// than all new ones, but those that were never sent wait for the store, not for the window.
     #[inline]
     pub fn unsent(&self) -> bool {
-        self.left_over > 0 && self.inflight.iter().any(|f| !f.sent && matches!(f.stage, Stage::Sent | Stage::Released))
+        self.left_over > 0
+            && self.inflight.iter().any(|f| !f.sent && matches!(f.stage, Stage::Sent | Stage::Released))
     }
 
     /// The message with this id. Clients acknowledge in order, so it is usually the first.

@@ -10,7 +10,9 @@ use crate::session::{Session, SubKey};
 use crate::shard::ops::Op;
 use crate::shard::timers::Timer;
 use crate::shard::{EMBEDDED, Shard};
-use crate::store::port::{Append, CommitResult, Durability, LogFilter, LogPage, LogRead, Read, ReadResult, Write};
+use crate::store::port::{
+    Append, CommitResult, Durability, LogFilter, LogPage, LogRead, Read, ReadResult, Write,
+};
 use crate::store::position::{Partition, Seq};
 use crate::sys::Drop;
 use crate::topic;
@@ -99,8 +101,7 @@ impl Shard {
             return;
         }
         let Some(read) = self.log_read(id) else { return };
-        let read =
-            Read::Bound { read, max_count: limits.max_messages, max_bytes: limits.max_bytes };
+        let read = Read::Bound { read, max_count: limits.max_messages, max_bytes: limits.max_bytes };
         let op = self.read(Op::Bound { session: id }, read);
         if let Some(session) = self.plane.session(id) {
             session.feed.reading = Some(op);
@@ -267,13 +268,8 @@ impl Shard {
     /// An unlogged message for a session that is behind: into the log, for it alone.
     pub(crate) fn spill(&mut self, id: SessionId, message: Arc<Message>) {
         let uid = self.plane.uid_of(id);
-        let append = Append {
-            message,
-            partition: EMBEDDED,
-            log: true,
-            retain: false,
-            spill: Some(Arc::from([uid])),
-        };
+        let append =
+            Append { message, partition: EMBEDDED, log: true, retain: false, spill: Some(Arc::from([uid])) };
         self.commit(Op::Spill { session: id }, alloc::vec![Write::Append(append)], Durability::Memory);
     }
 

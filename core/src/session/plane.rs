@@ -2,6 +2,7 @@
 //! buffer, or into a session's queue, or leaves it to the log. It never touches an index or the store;
 //! what it needs from there it notes as a follow-up.
 
+use crate::authz::Access;
 use crate::codec::{self, PublishHead, Version};
 use crate::conn::alias::AliasOut;
 use crate::conn::outbuf::SHARE_FROM;
@@ -137,6 +138,12 @@ impl Plane {
             self.counters.canary += 1;
             return;
         }
+        if let Some(rights) = &session.rights
+            && !rights.check(Access::Receive, item.parts.topic).allowed
+        {
+            self.counters.drop(Drop::NotAuthorized);
+            return;
+        }
         let qos = item.parts.qos.min(grant.qos);
         if qos == QoS::AtMostOnce {
             self.offer_qos0(id, item, grant);
@@ -152,13 +159,16 @@ impl Plane {
         }
         let queue_empty = session.feed.pending.is_empty();
         if session.feed.behind || session.feed.is_full(settings.queue_messages, settings.queue_bytes) {
-            session.feed.fall_behind(self.head.clone());
+            session.feed.fall_behind(&self.head);
             if item.pos.is_none() {
                 session.feed.spills += 1;
                 self.counters.spilled += 1;
                 self.followups.push(Followup::Spill { session: id, message: item.message() });
             }
             return;
+        }
+        if item.pos.is_some() {
+            session.feed.offered = item.pos;
         }
         // The usual case: the window is open and nothing waits before it.
         if queue_empty && qos == QoS::AtLeastOnce && session.out.has_room() && session.conn.is_some() {
@@ -169,13 +179,7 @@ impl Plane {
                 && conn.out.len() < settings.out_high_water
             {
                 let (packet_id, serial) = session.out.next_id();
-                let head = Head {
-                    dup: false,
-                    qos,
-                    retain: grant.retain,
-                    packet_id,
-                    sub_ids: &grant.sub_ids,
-                };
+                let head = Head { dup: false, qos, retain: grant.retain, packet_id, sub_ids: &grant.sub_ids };
                 if put_publish(conn, &item.parts, item.shared.as_ref(), &head, self.now) {
                     Plane::mark(&mut self.dirty, conn);
                     self.counters.publish_out += 1;
@@ -229,8 +233,31 @@ impl Plane {
             self.counters.drop(Drop::SlowConsumerQos0);
             return;
         }
-        let head =
-            Head { dup: false, qos: QoS::AtMostOnce, retain: grant.retain, packet_id: 0, sub_ids: &grant.sub_ids };
+        if session.feed.pending_qos0 > 0 {
+            // Retained copies wait in the queue: a newer live one goes behind them.
+            if session.feed.is_full(self.settings.queue_messages, self.settings.queue_bytes) {
+                self.counters.drop(Drop::SlowConsumerQos0);
+                return;
+            }
+            let (message, pos) = (item.message(), None);
+            let (retain, sub_ids) = (grant.retain, grant.sub_ids.clone());
+            session.feed.push(Queued {
+                message,
+                pos,
+                source: Source::Live,
+                qos: QoS::AtMostOnce,
+                retain,
+                sub_ids,
+            });
+            return;
+        }
+        let head = Head {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: grant.retain,
+            packet_id: 0,
+            sub_ids: &grant.sub_ids,
+        };
         if item.parts.payload.len() >= SHARE_FROM {
             item.message();
         }
@@ -273,8 +300,13 @@ impl Plane {
             let shared = Arc::clone(&next.message);
             let parts = Outgoing::shared(&shared, next.pos).parts;
             if next.qos == QoS::AtMostOnce {
-                let head =
-                    Head { dup: false, qos: next.qos, retain: next.retain, packet_id: 0, sub_ids: &next.sub_ids };
+                let head = Head {
+                    dup: false,
+                    qos: next.qos,
+                    retain: next.retain,
+                    packet_id: 0,
+                    sub_ids: &next.sub_ids,
+                };
                 let sent = put_publish(conn, &parts, Some(&shared), &head, self.now);
                 if sent {
                     Plane::mark(&mut self.dirty, conn);
@@ -289,8 +321,13 @@ impl Plane {
             let reserve = next.qos == QoS::ExactlyOnce && session.persistent;
             let (packet_id, serial) = session.out.next_id();
             if !reserve {
-                let head =
-                    Head { dup: false, qos: next.qos, retain: next.retain, packet_id, sub_ids: &next.sub_ids };
+                let head = Head {
+                    dup: false,
+                    qos: next.qos,
+                    retain: next.retain,
+                    packet_id,
+                    sub_ids: &next.sub_ids,
+                };
                 if !put_publish(conn, &parts, Some(&shared), &head, self.now) {
                     self.finish_front(id, Some(Drop::TooLargeForClient));
                     continue;
@@ -421,15 +458,21 @@ fn put_publish(
         packet_id: head.packet_id,
         alias: alias_number,
         // [MQTT-3.3.2-6] What is left of it, rounded up: 0 would mean "expired".
-        expiry: parts.expires.map(|at| (at.millis_since(now.wall).div_ceil(1000)).min(u64::from(u32::MAX)) as u32),
+        expiry: parts
+            .expires
+            .map(|at| (at.millis_since(now.wall).div_ceil(1000)).min(u64::from(u32::MAX)) as u32),
         sub_ids: head.sub_ids,
         props: parts.props,
         payload_len: parts.payload.len(),
     };
-    if conn.max_packet_out != u32::MAX && codec::publish_len(&out, conn.version) > conn.max_packet_out as usize {
+    if conn.max_packet_out != u32::MAX
+        && codec::publish_len(&out, conn.version) > conn.max_packet_out as usize
+    {
         return false;
     }
-    codec::put_publish_head(&out, conn.version, conn.out.tail());
+    if codec::put_publish_head(&out, conn.version, conn.out.tail()).is_err() {
+        return false;
+    }
     match shared {
         Some(message) if parts.payload.len() >= SHARE_FROM => conn.out.put_shared(message.payload_shared()),
         Some(_) | None => conn.out.put_payload(parts.payload),

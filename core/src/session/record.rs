@@ -198,7 +198,17 @@ impl SessionRecord {
             None
         };
         let persistent = flags & 1 != 0;
-        input.end(SessionRecord { uid, epoch, owner, persistent, expiry_secs, away_since, principal, will, kind })
+        input.end(SessionRecord {
+            uid,
+            epoch,
+            owner,
+            persistent,
+            expiry_secs,
+            away_since,
+            principal,
+            will,
+            kind,
+        })
     }
 }
 
@@ -324,7 +334,12 @@ mod tests {
             assert_eq!(SessionRecord::decode(&raw[..n]), None);
         }
         let filter = FilterRecord {
-            options: SubOptions { qos: QoS::AtLeastOnce, no_local: true, retain_as_published: false, retain_handling: 2 },
+            options: SubOptions {
+                qos: QoS::AtLeastOnce,
+                no_local: true,
+                retain_as_published: false,
+                retain_handling: 2,
+            },
             id: 268_435_455,
             start: Position::at(Partition(0), Seq(12)),
         };

@@ -163,6 +163,7 @@ impl Shard {
             }
             self.store_cursor(id);
         }
+        self.flush_groups();
         if self.watermark.as_ref() == Some(&self.plane.head) {
             return;
         }
@@ -190,7 +191,8 @@ impl Shard {
         let head = self.plane.head.clone();
         let mut floors: Vec<Option<Position>> = self.tenants.iter().map(|_| None).collect();
         for (_, _, session) in self.plane.sessions.iter() {
-            if session.needs_log() && !session.subscriptions.is_empty()
+            if session.needs_log()
+                && !session.subscriptions.is_empty()
                 && let Some(floor) = floors.get_mut(session.mount.tenant().0 as usize)
             {
                 let own = session.floor(&head);

@@ -77,10 +77,10 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return Vec::new() };
         let Some(will) = session.will.take() else { return Vec::new() };
         let message = will.message(session.mount.tenant(), session.uid, wall);
-        let (principal, client_id) = (session.principal.clone(), session.client_id.clone());
-        let allowed = self.acl.as_ref().is_none_or(|acl| {
-            acl.check(principal.as_deref(), &client_id, Access::Publish, message.topic()).allowed
-        });
+        let allowed = session
+            .rights
+            .as_ref()
+            .is_none_or(|rights| rights.check(Access::Publish, message.topic()).allowed);
         if !allowed {
             // The right was revoked between CONNECT and now.
             self.plane.counters.drop(Drop::NotAuthorized);

@@ -48,13 +48,17 @@ impl Shard {
         }
         match op {
             Op::Connect(connecting) => self.connect_stored(*connecting, &result),
-            Op::Publish { conn, number, key, inbound } => self.publish_stored(conn, number, key, inbound, &result),
-            Op::Release { conn, session, packet_id } => self.release_stored(conn, session, packet_id, &result),
+            Op::Publish { conn, number, key, inbound } => {
+                self.publish_stored(conn, number, key, inbound, &result)
+            }
+            Op::Release { conn, session, packet_id } => {
+                self.release_stored(conn, session, packet_id, &result)
+            }
             Op::Gate { idx, generation } => self.gate_stored((idx, generation), &result),
             Op::Cursor { session, version } => self.cursor_stored(session, version, &result),
             Op::Spill { session } => self.spill_stored(session, &result),
             Op::GroupSpill { idx, generation } => self.group_spill_stored((idx, generation), &result),
-            Op::GroupCursor { idx, generation } => self.group_cursor_stored((idx, generation)),
+            Op::GroupCursor { idx, generation } => self.group_cursor_stored((idx, generation), &result),
             Op::Will { session } => self.will_stored(session, &result),
             Op::Away { session } => self.away_stored(session, &result),
             Op::End | Op::Watermark => {}
@@ -160,6 +164,7 @@ impl Shard {
             PeerMsg::GroupSettled { group, delivery, member, outcome } => {
                 self.group_settled(group, delivery, member, outcome);
             }
+            PeerMsg::GroupRecall { group, member } => self.group_recall(group, member),
             PeerMsg::SysReport { tenant, counters } => self.sys_report(from, tenant, *counters),
         }
     }

@@ -19,6 +19,7 @@ use crate::ids::{ConnId, ShardIx};
 use crate::publish::fanout::Work;
 use crate::rng::Rng;
 use crate::session::plane::Plane;
+use crate::session::restore::Restoring;
 use crate::settings::Settings;
 use crate::shard::input::{Effect, Input, LogEvent, Outbox, Step};
 use crate::shard::ops::{Op, Ops};
@@ -62,6 +63,27 @@ pub struct ShardConfig {
     pub acl: Option<Arc<Acl>>,
 }
 
+/// What a shard holds, by kind. Timers are not counted: they are lazy and run out by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named for what it counts")]
+pub struct Census {
+    pub connections: usize,
+    pub sessions: usize,
+    pub operations: usize,
+    pub gates: usize,
+    pub tokens: usize,
+    pub scans: usize,
+    pub groups: usize,
+    pub work: usize,
+    pub clients: usize,
+    pub filters: usize,
+    pub connected: u64,
+    pub counted_sessions: u64,
+    pub subscriptions: u64,
+    pub own_interest: usize,
+    pub remote_interest: usize,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Shard {
@@ -89,6 +111,9 @@ pub struct Shard {
     pub(crate) effects: Vec<Effect>,
     pub(crate) moved: Vec<crate::ids::SessionId>,
     pub(crate) restoring: bool,
+    pub(crate) restored: Restoring,
+    /// Filters of restored shared subscriptions, by the token of the leader's answer.
+    pub(crate) rejoining: alloc::collections::BTreeMap<u64, Box<str>>,
     pub(crate) draining: bool,
     pub(crate) flush_armed: bool,
     pub(crate) sweep_armed: bool,
@@ -142,6 +167,8 @@ impl Shard {
             effects: Vec::new(),
             moved: Vec::new(),
             restoring: true,
+            restored: Restoring::default(),
+            rejoining: alloc::collections::BTreeMap::new(),
             draining: false,
             flush_armed: false,
             sweep_armed: false,
@@ -213,9 +240,10 @@ impl Shard {
             return;
         }
         let session = conn.session;
-        let waits = self.plane.session(session).is_some_and(|s| {
-            !s.feed.pending.is_empty() || s.feed.behind || s.scans > 0
-        });
+        let waits = self
+            .plane
+            .session(session)
+            .is_some_and(|s| !s.feed.pending.is_empty() || s.feed.behind || s.scans > 0);
         if waits {
             self.plane.pump(session);
             self.settle();
@@ -231,6 +259,37 @@ impl Shard {
     /// Name and counters of every tenant.
     pub fn tenant_counters(&self) -> impl Iterator<Item = (&str, &crate::sys::TenantCounters)> {
         self.tenants.iter().map(|t| (&*t.name, &t.counters))
+    }
+
+    /// How much of everything there is: at the end of all sessions it must be all zeroes.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        Census {
+            connections: self.plane.conns.iter().flatten().count(),
+            sessions: self.plane.sessions.len(),
+            operations: self.ops.len(),
+            gates: self.gates.len(),
+            tokens: self.tokens.len() + self.rejoining.len() + self.groups.waiting.len(),
+            scans: self.scans.len(),
+            groups: self.groups.slab.len() + self.groups.by_name.len(),
+            work: self.work.len(),
+            clients: self.tenants.iter().map(|t| t.clients.len()).sum(),
+            filters: self.tenants.iter().map(|t| t.index.subscriber_count() + t.durable.subscriber_count()).sum(),
+            connected: self.tenants.iter().map(|t| t.counters.connected).sum(),
+            counted_sessions: self.tenants.iter().map(|t| t.counters.sessions).sum(),
+            subscriptions: self.tenants.iter().map(|t| t.counters.subscriptions).sum(),
+            own_interest: self
+                .tenants
+                .iter()
+                .filter(|t| !t.own_live.is_empty() || !t.own_durable.is_empty())
+                .count(),
+            remote_interest: self
+                .tenants
+                .iter()
+                .flat_map(|t| &t.remote)
+                .filter(|r| !r.live.is_empty() || !r.durable.is_empty())
+                .count(),
+        }
     }
 
     /// Follow-ups, own mail and held bytes until nothing is left that needs no budget.

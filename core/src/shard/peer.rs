@@ -3,7 +3,7 @@
 
 use crate::ids::{SessionId, SessionUid, ShardIx, TenantId};
 use crate::message::{Message, QoS};
-use crate::store::position::{Partition, Seq};
+use crate::store::position::{Partition, Position, Seq};
 use crate::topic::{CoarseKey, RetainedCursor};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -70,6 +70,8 @@ pub struct GroupJoin {
     pub persistent: bool,
     /// How many messages it may hold unacknowledged; 0 = not connected.
     pub window: u16,
+    /// Where its subscription starts, if it is restored from the store and not new.
+    pub start: Option<Position>,
     /// Answer with [`PeerMsg::Joined`] carrying this.
     pub token: u64,
 }
@@ -170,6 +172,13 @@ pub enum PeerMsg {
         seq: Option<(Partition, Seq)>,
         /// Effective QoS.
         qos: QoS,
+    },
+    /// An absent member shall hand back its unacknowledged QoS 1 messages.
+    GroupRecall {
+        /// The group.
+        group: GroupRef,
+        /// Who.
+        member: MemberRef,
     },
     /// A delivery ended.
     GroupSettled {

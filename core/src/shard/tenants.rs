@@ -4,13 +4,14 @@
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::Message;
 use crate::session::Sub;
-use crate::shard::peer::{InterestChange, InterestKind};
 use crate::shard::Shard;
+use crate::shard::peer::{InterestChange, InterestKind};
 use crate::store::position::{Partition, Seq};
 use crate::sys::TenantCounters;
 use crate::tenant::mount::TenantTopic;
 use crate::topic::{Interest, RetainedIndex, Subscriber, TopicIndex};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
@@ -56,6 +57,8 @@ pub(crate) struct TenantState {
     /// On the tenant's home shard: its retained messages.
     pub retained: RetainedIndex<Retained>,
     pub counters: TenantCounters,
+    /// On the home shard: what every shard last reported.
+    pub reports: BTreeMap<ShardIx, TenantCounters>,
 }
 
 impl TenantState {
@@ -71,6 +74,7 @@ impl TenantState {
             clients: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
             retained: RetainedIndex::new(seed),
             counters: TenantCounters::default(),
+            reports: BTreeMap::new(),
         }
     }
 

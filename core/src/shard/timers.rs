@@ -52,10 +52,8 @@ impl Shard {
     pub(crate) fn arm_flush(&mut self) {
         if !self.flush_armed {
             self.flush_armed = true;
-            self.wheel.insert(
-                self.plane.now.mono.after_millis(self.plane.settings.cursor_flush_ms),
-                Timer::Flush,
-            );
+            self.wheel
+                .insert(self.plane.now.mono.after_millis(self.plane.settings.cursor_flush_ms), Timer::Flush);
         }
     }
 

@@ -102,4 +102,6 @@ pub struct TenantCounters {
     pub publish_in: u64,
     /// PUBLISH payload bytes received.
     pub publish_bytes_in: u64,
+    /// PUBLISH packets sent.
+    pub publish_out: u64,
 }
