@@ -1,0 +1,237 @@
+//! The subscriptions of one tenant on one shard, found by topic.
+//!
+//! Filters without wildcards are whole strings in a hash table, the others a [`Trie`] of levels. Measured
+//! with 10^6 filters in `benches/benches/topic_index.rs`.
+
+use super::filter::has_wildcard;
+use super::hash::Keyed;
+use super::list::{SubList, Subscriber};
+use super::slab::{Slab, is_sparse, table_bytes};
+use super::trie::{NONE, Trie};
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+/// The subscribers of one filter. Valid while [`TopicIndex::generation`] is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListId(u32);
+
+const WILD: u32 = 1;
+
+impl ListId {
+    fn exact(at: u32) -> ListId {
+        ListId(at << 1)
+    }
+
+    fn wild(at: u32) -> ListId {
+        ListId(at << 1 | WILD)
+    }
+}
+
+/// A filter without wildcards. 24 bytes of text are inline: no pointer to follow for most filters.
+#[derive(Clone, Debug)]
+struct Exact<S> {
+    text: SmallVec<[u8; 24]>,
+    subs: SubList<S>,
+}
+
+impl<S> Default for Exact<S> {
+    fn default() -> Self {
+        Exact { text: SmallVec::new(), subs: SubList::default() }
+    }
+}
+
+/// Filters and their subscribers. Filters must have passed [`check_filter`](super::check_filter); other
+/// strings do no harm but match nothing sensible.
+#[derive(Clone, Debug)]
+pub struct TopicIndex<S> {
+    hash: Keyed,
+    exact: Slab<Exact<S>>,
+    by_text: HashTable<u32>,
+    wild: Slab<SubList<S>>,
+    trie: Trie,
+    subscribers: usize,
+    generation: u64,
+}
+
+impl<S: Subscriber> TopicIndex<S> {
+    /// An empty index. `seed` keys its hashes and should be unknown to clients.
+    #[must_use]
+    pub fn new(seed: u64) -> TopicIndex<S> {
+        TopicIndex {
+            hash: Keyed::new(seed),
+            exact: Slab::new(),
+            by_text: HashTable::new(),
+            wild: Slab::new(),
+            trie: Trie::new(),
+            subscribers: 0,
+            generation: 0,
+        }
+    }
+
+    /// Adds `sub` to the subscribers of `filter`, or puts it in the place of the one with its key, which
+    /// is returned. O(levels), and for a list of n O(log n) up to 1024 subscribers (plus a move of at most
+    /// as many records), O(1) amortised beyond.
+    pub fn insert(&mut self, filter: &str, sub: S) -> Option<S> {
+        let id = if has_wildcard(filter) {
+            let place = self.trie.place(&self.hash, filter);
+            if *place == NONE {
+                *place = self.wild.add(SubList::One(sub));
+                return self.created();
+            }
+            ListId::wild(*place)
+        } else {
+            match self.find_exact(filter) {
+                Some(at) => ListId::exact(at),
+                None => {
+                    self.add_exact(filter, sub);
+                    return self.created();
+                }
+            }
+        };
+        let replaced = self.list_mut(id).insert(sub);
+        self.subscribers += usize::from(replaced.is_none());
+        replaced
+    }
+
+    fn created(&mut self) -> Option<S> {
+        self.subscribers += 1;
+        self.generation += 1;
+        None
+    }
+
+    fn find_exact(&self, filter: &str) -> Option<u32> {
+        let text = filter.as_bytes();
+        self.by_text.find(self.hash.bytes(text), |&at| self.exact.get(at).text.as_slice() == text).copied()
+    }
+
+    fn add_exact(&mut self, filter: &str, sub: S) {
+        let text = filter.as_bytes();
+        let at = self.exact.add(Exact { text: SmallVec::from_slice(text), subs: SubList::One(sub) });
+        let (hash, exact) = (&self.hash, &self.exact);
+        self.by_text.insert_unique(hash.bytes(text), at, |&at| hash.bytes(&exact.get(at).text));
+    }
+
+    fn find(&self, filter: &str) -> Option<ListId> {
+        if has_wildcard(filter) {
+            self.trie.find(&self.hash, filter).map(ListId::wild)
+        } else {
+            self.find_exact(filter).map(ListId::exact)
+        }
+    }
+
+    fn list_ref(&self, id: ListId) -> &SubList<S> {
+        let at = id.0 >> 1;
+        if id.0 & WILD == 0 { &self.exact.get(at).subs } else { self.wild.get(at) }
+    }
+
+    fn list_mut(&mut self, id: ListId) -> &mut SubList<S> {
+        let at = id.0 >> 1;
+        if id.0 & WILD == 0 { &mut self.exact.get_mut(at).subs } else { self.wild.get_mut(at) }
+    }
+
+    /// Removes and returns the subscriber of `filter` with `key`. Costs as [`insert`](Self::insert).
+    pub fn remove(&mut self, filter: &str, key: S::Key) -> Option<S> {
+        let id = self.find(filter)?;
+        let list = self.list_mut(id);
+        let removed = list.remove(key)?;
+        self.subscribers -= 1;
+        if self.list_ref(id).as_slice().is_empty() {
+            self.generation += 1;
+            self.drop_filter(filter, id);
+        }
+        Some(removed)
+    }
+
+    fn drop_filter(&mut self, filter: &str, id: ListId) {
+        let at = id.0 >> 1;
+        if id.0 & WILD != 0 {
+            self.trie.remove(&self.hash, filter);
+            self.wild.take(at);
+            return;
+        }
+        if let Ok(entry) = self.by_text.find_entry(self.hash.bytes(filter.as_bytes()), |&other| other == at) {
+            entry.remove();
+        }
+        self.exact.take(at);
+        if is_sparse(self.by_text.len(), self.by_text.capacity()) {
+            let (hash, exact) = (&self.hash, &self.exact);
+            self.by_text.shrink_to(self.by_text.len() * 2, |&at| hash.bytes(&exact.get(at).text));
+        }
+    }
+
+    /// Appends the lists of all filters that match `topic`, each once, in an order that depends on the
+    /// index and the topic alone. Iterative; allocates nothing but room in `out` (and a work list when
+    /// more than 32 partial matches are open at one level).
+    pub fn matches(&self, topic: &str, out: &mut Vec<ListId>) {
+        if !self.by_text.is_empty()
+            && let Some(at) = self.find_exact(topic)
+        {
+            out.push(ListId::exact(at));
+        }
+        self.trie.matches(&self.hash, topic, |at| out.push(ListId::wild(at)));
+    }
+
+    /// The subscribers of a list that [`matches`](Self::matches) found, at least one. In key order up to
+    /// 512 of them; longer lists may be in another order, the same for the same history. A caller that
+    /// works through a long list in several turns copies it first: removals move entries.
+    #[must_use]
+    pub fn list(&self, id: ListId) -> &[S] {
+        self.list_ref(id).as_slice()
+    }
+
+    /// Changes whenever a filter appears or disappears, and so whenever the result of any
+    /// [`matches`](Self::matches) could change. Unchanged when a subscriber joins or leaves others.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The subscriber of exactly this filter with `key`.
+    #[must_use]
+    pub fn get(&self, filter: &str, key: S::Key) -> Option<&S> {
+        self.list_ref(self.find(filter)?).get(key)
+    }
+
+    /// The list of exactly this filter.
+    #[must_use]
+    pub fn list_of(&self, filter: &str) -> Option<ListId> {
+        self.find(filter)
+    }
+
+    /// True without any filter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.subscribers == 0
+    }
+
+    /// Different filters.
+    #[must_use]
+    pub fn filter_count(&self) -> usize {
+        self.exact.len() + self.wild.len()
+    }
+
+    /// Subscribers over all filters.
+    #[must_use]
+    pub fn subscriber_count(&self) -> usize {
+        self.subscribers
+    }
+
+    /// Level names and tree nodes of the wildcard filters; both 0 without such filters.
+    #[must_use]
+    pub fn tree_size(&self) -> (usize, usize) {
+        (self.trie.level_count(), self.trie.node_count())
+    }
+
+    /// Estimated heap bytes, without the allocator's own overhead. Looks at every filter.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let exact = |e: &Exact<S>| e.subs.heap_bytes() + if e.text.spilled() { e.text.capacity() } else { 0 };
+        self.exact.heap_bytes()
+            + self.exact.places().iter().map(exact).sum::<usize>()
+            + table_bytes(self.by_text.capacity(), size_of::<u32>())
+            + self.wild.heap_bytes()
+            + self.wild.places().iter().map(SubList::heap_bytes).sum::<usize>()
+            + self.trie.heap_bytes()
+    }
+}
