@@ -1,1 +1,3 @@
 //! I/O around mast-core.
+
+pub mod store;

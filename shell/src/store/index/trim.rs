@@ -51,7 +51,8 @@ impl Index {
         let tenant = self.tenants.get(slot);
         let mut excess = tenant.bytes - (limit - limit / 20);
         let mut at = tenant.trimmed;
-        while let Ok(Some((seq, place))) = self.blocks.next(at, u64::MAX, &mut u32::MAX.clone()) {
+        let mut budget = u32::MAX;
+        while let Ok(Some((seq, place))) = self.blocks.next(at, u64::MAX, &mut budget) {
             at = seq;
             let owner = if place.spilled {
                 tenant.spilled.binary_search(&seq).ok().map(|_| slot)
