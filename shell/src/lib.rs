@@ -1,5 +1,8 @@
-//! I/O around mast-core: listeners, configuration, authentication, observability and the command line.
+//! I/O around mast-core: configuration, authentication, listeners, the store, what operators see. No MQTT
+//! rule lives here.
 
 pub mod auth;
 pub mod config;
+pub mod driver;
 pub mod listen;
+pub mod store;
