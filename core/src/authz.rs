@@ -276,6 +276,8 @@ fn covers(outer: &str, inner: &str) -> bool {
     if wildcard_misses_dollar(outer, inner) {
         return false;
     }
+    // Every topic has a first level, so "+/#" is another name for "#".
+    let outer = if outer == "+/#" { "#" } else { outer };
     let (mut outer, mut inner) = (outer.split('/'), inner.split('/'));
     loop {
         match (outer.next(), inner.next()) {
