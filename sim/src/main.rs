@@ -100,6 +100,10 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         });
     }
+    // A panic is a failure like others; its backtrace is asked for with the seed alone.
+    if options.seed.is_none() {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
     let (start, count) = options.seed.map_or((options.start, options.seeds), |seed| (seed, 1));
     #[expect(clippy::disallowed_methods, reason = "the speed of the runs is told, nothing depends on it")]
     let began = SystemTime::now();

@@ -38,6 +38,8 @@ pub enum Event {
     Listen { client: usize },
     /// The client acknowledges again.
     Unmute { client: usize },
+    /// The client sends PINGREQ.
+    KeepAlive { client: usize, link: usize },
     /// The client comes back by itself.
     Reconnect { client: usize },
     /// The store's queue is applied.

@@ -93,6 +93,7 @@ struct World {
     /// Sessions that were gone when their client came back.
     expired: u64,
     verbose: bool,
+    shown: usize,
 }
 
 /// Executes a scenario.
@@ -181,6 +182,7 @@ impl World {
             seen: (0, 0),
             expired: 0,
             verbose: std::env::var_os("MAST_SIM_TRACE").is_some(),
+            shown: 0,
             scenario: Arc::new(scenario.clone()),
         };
         let scenario = Arc::clone(&world.scenario);
@@ -204,11 +206,23 @@ impl World {
             self.now = self.now.max(at);
             self.ledger.now = self.now;
             self.hash.number(self.now);
+            if self.verbose {
+                self.show_new();
+            }
             events += 1;
             if events > MAX_EVENTS {
                 self.fail("liveness", "the run does not end");
             }
-            self.happen(event);
+            let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.happen(event)));
+            if let Err(cause) = happened {
+                let text = cause
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| cause.downcast_ref::<&str>().copied())
+                    .unwrap_or("?");
+                self.fail("panic", text);
+                break;
+            }
             self.judge();
         }
         self.collect_drops();
@@ -251,6 +265,7 @@ impl World {
                 }
             }
             Event::Unmute { client } => self.with_client(client, |client, ctx| client.unmute(ctx)),
+            Event::KeepAlive { client, link } => self.keep_alive(client, link),
             Event::Reconnect { client } => self.reconnect(client),
             Event::Apply { life: of } if of == life => self.apply_batch(),
             Event::Applied { life: of, synced } if of == life => self.batch_applied(synced),
@@ -286,6 +301,14 @@ impl World {
             eprintln!("{:>10.3} ms  # {text}", self.now as f64 / 1000.0);
         }
         self.remarks.push((self.facts.len(), self.now, text));
+    }
+
+    /// Prints facts as they come.
+    fn show_new(&mut self) {
+        for (at, fact) in &self.facts[self.shown..] {
+            eprintln!("{:>10.3} ms  {fact:?}", *at as f64 / 1000.0);
+        }
+        self.shown = self.facts.len();
     }
 
     /// Takes over what an oracle found.

@@ -56,6 +56,18 @@ impl World {
         *last
     }
 
+    /// An end's FIN, strictly behind all its bytes.
+    fn fin(&mut self, link: usize, to_server: bool) {
+        let at = self.arrival(link, to_server) + 1;
+        if to_server {
+            self.links[link].c2s_last = at;
+            self.add(at, Event::FinToServer { link });
+        } else {
+            self.links[link].s2c_last = at;
+            self.add(at, Event::FinToClient { link });
+        }
+    }
+
     pub(super) fn to_server(&mut self, link: usize, n: usize) {
         if self.links[link].dead {
             return;
@@ -224,8 +236,7 @@ impl World {
         if matches!(self.links[link].server, Server::Gone) {
             return;
         }
-        let at = self.arrival(link, false);
-        self.add(at, Event::FinToClient { link });
+        self.fin(link, false);
         if matches!(self.links[link].server, Server::Handshake(_)) {
             self.links[link].server = Server::Gone;
         } else {
@@ -259,13 +270,27 @@ impl World {
         let n = std::mem::take(&mut state.unread).min(state.s2c.len());
         let bytes: Vec<u8> = state.s2c.drain(..n).collect();
         if n > 0 && current {
+            let was_online = self.clients[client].online();
             self.with_client(client, |client, ctx| client.receive(ctx, &bytes));
+            let period = u64::from(self.clients[client].spec.keep_alive) * 700_000;
+            if !was_online && self.clients[client].online() && period > 0 {
+                self.add(self.now + period, Event::KeepAlive { client, link });
+            }
         }
         if n > 0 {
             self.flush_and_settle(link);
         }
         if std::mem::take(&mut self.links[link].fin_unread) {
             self.fin_to_client(link);
+        }
+    }
+
+    /// Keep alive, in good time.
+    pub(super) fn keep_alive(&mut self, client: usize, link: usize) {
+        if self.clients[client].wire.as_ref().is_some_and(|w| w.link == link) {
+            self.with_client(client, |client, ctx| client.ping(ctx));
+            let period = u64::from(self.clients[client].spec.keep_alive) * 700_000;
+            self.add(self.now + period, Event::KeepAlive { client, link });
         }
     }
 
@@ -338,12 +363,10 @@ impl World {
             End::Cut => {
                 let kept = self.draw.below(self.links[link].c2s.len() as u64 + 1) as usize;
                 self.links[link].c2s.truncate(kept);
-                let at = self.arrival(link, true);
-                self.add(at, Event::FinToServer { link });
+                self.fin(link, true);
             }
             End::Clean | End::WithWill | End::ByServer => {
-                let at = self.arrival(link, true);
-                self.add(at, Event::FinToServer { link });
+                self.fin(link, true);
             }
         }
         let client = &mut self.clients[index];

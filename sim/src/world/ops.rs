@@ -109,8 +109,6 @@ impl World {
         }
         self.send(link, &bytes);
         // It says goodbye uncleanly, with all its bytes.
-        let at = self.links[link].c2s_last;
-        self.add(at, Event::FinToServer { link });
         self.leave(client, link, End::ByServer);
     }
 
