@@ -52,6 +52,8 @@ impl Subscription {
 pub(crate) struct Stored {
     /// Revision of the session's record: every other write hangs on it. `None` = nothing is stored.
     pub revision: Option<Seq>,
+    /// A write of the record got no answer: its revision may be a later one than we know.
+    pub unsure: bool,
     /// How many cursor writes were issued. What must be durable before a packet leaves needs the next one.
     pub version: u64,
     /// Something waits for the next cursor write.
