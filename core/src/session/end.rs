@@ -219,7 +219,7 @@ impl Shard {
             for filter in session.subscriptions.keys() {
                 delete(Space::Filter, &[client, filter.as_bytes()]);
             }
-            for packet_id in &session.inbound {
+            for packet_id in session.inbound.union(&session.inbound_unsure) {
                 delete(Space::Inbound, &[client, &packet_id.to_be_bytes()]);
             }
         }

@@ -127,16 +127,20 @@ impl Shard {
     fn send_will(&mut self, id: SessionId, again: bool) {
         let Some(will) = self.plane.session(id).and_then(|s| s.will.clone()) else { return };
         let mut writes = self.fire_will(id);
+        let stored = !writes.is_empty();
         let Some(session) = self.plane.session(id) else { return };
         if session.stored.revision.is_some() {
             session.busy = true;
             // Will and "it is sent" are one commit, so it goes out once.
             writes.push(self.session_write(id));
         }
-        if !writes.is_empty() {
-            let class = self.class();
-            self.commit(Op::Will { session: id, will, again }, writes, class);
+        if writes.is_empty() {
+            return;
         }
+        let class = self.class();
+        // A will that needed no storing is out already, whatever becomes of the record.
+        let op = if stored { Op::Will { session: id, will, again } } else { Op::Away { session: id } };
+        self.commit(op, writes, class);
     }
 
     /// Whether a session's will waits for nothing but its sending.
