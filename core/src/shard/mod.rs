@@ -118,6 +118,7 @@ pub struct Shard {
     pub(crate) flush_armed: bool,
     pub(crate) sweep_armed: bool,
     pub(crate) watermark: Option<Position>,
+    pub(crate) flushing: crate::session::storing::Flushing,
     pub(crate) lists: Vec<ListId>,
     pub(crate) fired: Vec<(Mono, Timer)>,
 }
@@ -173,6 +174,7 @@ impl Shard {
             flush_armed: false,
             sweep_armed: false,
             watermark: None,
+            flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
             fired: Vec::new(),
         };

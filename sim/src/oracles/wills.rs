@@ -20,6 +20,7 @@ enum Due {
 #[derive(Debug)]
 struct Will {
     client: usize,
+    sent_at: u64,
     due: Due,
     seen: u32,
 }
@@ -41,7 +42,7 @@ impl Oracle for Wills {
     fn take(&mut self, fact: &Fact, ledger: &Ledger) -> Result<(), String> {
         match fact {
             Fact::ConnectSent { client, link, will: Some(uid), .. } => {
-                self.wills.insert(*uid, Will { client: *client, due: Due::Maybe, seen: 0 });
+                self.wills.insert(*uid, Will { client: *client, sent_at: ledger.now, due: Due::Maybe, seen: 0 });
                 self.of_link.insert(*link, *uid);
                 Ok(())
             }
@@ -74,13 +75,23 @@ impl Oracle for Wills {
     fn at_rest(&mut self, ledger: &Ledger, _: &Rest) -> Result<(), String> {
         for (uid, will) in &self.wills {
             let publication = &ledger.publications[*uid as usize];
-            let promised = publication.qos > 0 && !ledger.store_harmed && !ledger.crash_excuses;
+            let promised = publication.qos > 0 && is_watched(publication.tenant, will.sent_at, ledger) && !ledger.store_harmed && !ledger.crash_excuses;
             if will.due == Due::Yes && will.seen == 0 && promised {
                 return Err(format!("will {uid} of client {} never came", will.client));
             }
         }
         Ok(())
     }
+}
+
+/// The tenant's observer listens since before then.
+fn is_watched(tenant: u8, since: u64, ledger: &Ledger) -> bool {
+    ledger.clients.iter().zip(&ledger.sessions).any(|(spec, session)| {
+        spec.role == Role::Observer
+            && spec.tenant == tenant
+            && !session.blind
+            && session.subs.get("will/#").is_some_and(|s| s.since.is_some_and(|at| at < since))
+    })
 }
 
 impl Wills {
