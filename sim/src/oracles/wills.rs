@@ -2,7 +2,7 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{End, Fact, Uid};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, SLACK};
 use crate::scenario::Role;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,8 @@ enum Due {
 struct Will {
     client: usize,
     sent_at: u64,
+    /// When its connection ended, µs.
+    ended_at: u64,
     due: Due,
     seen: u32,
 }
@@ -42,19 +44,24 @@ impl Oracle for Wills {
     fn take(&mut self, fact: &Fact, ledger: &Ledger) -> Result<(), String> {
         match fact {
             Fact::ConnectSent { client, link, will: Some(uid), .. } => {
-                self.wills.insert(*uid, Will { client: *client, sent_at: ledger.now, due: Due::Maybe, seen: 0 });
+                self.come_back(*client, ledger);
+                self.wills.insert(*uid, Will { client: *client, sent_at: ledger.now, ended_at: 0, due: Due::Maybe, seen: 0 });
                 self.of_link.insert(*link, *uid);
                 Ok(())
             }
             Fact::Ended { link, end, was_online, .. } => {
-                self.ended(*link, *end, *was_online);
+                self.ended(*link, *end, *was_online, ledger.now);
                 Ok(())
             }
             Fact::Delivered(d) if ledger.clients[d.client].role == Role::Observer && !d.retain && !d.repeated => {
                 self.seen(d.uid, d.qos, ledger)
             }
-            Fact::ConnectSent { .. }
-            | Fact::Delivered(_)
+            // A client that comes back (or tries to) before its will's delay is over may call it back.
+            Fact::ConnectSent { client, .. } => {
+                self.come_back(*client, ledger);
+                Ok(())
+            }
+            Fact::Delivered(_)
             | Fact::Connected { .. }
             | Fact::Refused { .. }
             | Fact::SubscribeSent { .. }
@@ -95,11 +102,22 @@ fn is_watched(tenant: u8, since: u64, ledger: &Ledger) -> bool {
 }
 
 impl Wills {
-    fn ended(&mut self, link: usize, end: End, was_online: bool) {
+    fn come_back(&mut self, client: usize, ledger: &Ledger) {
+        for (uid, will) in &mut self.wills {
+            let delay = u64::from(ledger.publications[*uid as usize].delay_secs) * 1_000_000;
+            let early = delay > 0 && ledger.now < will.ended_at + delay + SLACK;
+            if will.client == client && will.due == Due::Yes && early {
+                will.due = Due::Maybe;
+            }
+        }
+    }
+
+    fn ended(&mut self, link: usize, end: End, was_online: bool, now: u64) {
         let Some(will) = self.of_link.get(&link).and_then(|uid| self.wills.get_mut(uid)) else { return };
         if !was_online {
             return;
         }
+        will.ended_at = now;
         will.due = match end {
             End::WithWill | End::Cut => Due::Yes,
             // The DISCONNECT may have met a connection that the server was closing.
