@@ -37,9 +37,16 @@ impl Shard {
             self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
             return;
         }
-        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !conn.paused && silent >= PARTIAL_MICROS {
-            self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
-            return;
+        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !conn.paused {
+            // Counted from when it was first seen incomplete: the silence before it was allowed.
+            let since = conn.partial_since.filter(|since| conn.last_seen <= *since);
+            if since.is_some_and(|since| now.micros_since(since) >= PARTIAL_MICROS) {
+                self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
+                return;
+            }
+            conn.partial_since = since.or(Some(now));
+        } else {
+            conn.partial_since = None;
         }
         conn.out.shrink_if_idle();
         if conn.out.is_empty() {
