@@ -57,6 +57,8 @@ pub enum Fact {
     ConnectSent { client: usize, link: usize, clean: bool, will: Option<Uid> },
     Connected { client: usize, link: usize, present: bool },
     Refused { client: usize, link: usize, reason: u8 },
+    /// The server's DISCONNECT.
+    Goodbye { client: usize, reason: u8 },
     Ended { client: usize, link: usize, end: End, was_online: bool },
     SubscribeSent { client: usize, packet_id: u16, filters: Vec<FilterSpec>, id: u32 },
     Subscribed { client: usize, packet_id: u16, codes: Vec<u8> },
@@ -105,6 +107,8 @@ pub struct Publication {
     pub refused: bool,
     /// PUBLISH packets sent.
     pub sends: u32,
+    /// Sent again on a session that may not be the one that it was sent on first.
+    pub doubtful: bool,
 }
 
 /// The payload of a publication.

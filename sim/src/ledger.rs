@@ -322,7 +322,8 @@ impl Ledger {
                     }
                 }
             }
-            Fact::PublishSent { uid, .. } => {
+            Fact::PublishSent { uid, client, dup, .. } => {
+                self.publications[*uid as usize].doubtful |= *dup && self.sessions[*client].blind;
                 let publication = &mut self.publications[*uid as usize];
                 publication.sent_at.get_or_insert(now);
                 publication.sends += 1;
@@ -338,7 +339,11 @@ impl Ledger {
             Fact::Delivered(delivery) => self.delivered(delivery),
             Fact::Crashed { .. } => self.crashed(),
             Fact::Calm => self.calm = true,
-            Fact::PublishDone { .. } | Fact::PublishForgotten { .. } | Fact::Restarted | Fact::AllGone => {}
+            Fact::Goodbye { .. }
+            | Fact::PublishDone { .. }
+            | Fact::PublishForgotten { .. }
+            | Fact::Restarted
+            | Fact::AllGone => {}
         }
     }
 

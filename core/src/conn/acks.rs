@@ -34,16 +34,6 @@ impl AckQueue {
         self.waiting.len()
     }
 
-    /// Acknowledgements of one kind that wait.
-    pub fn count(&self, kind: AckKind) -> usize {
-        self.waiting.iter().filter(|a| a.kind == kind).count()
-    }
-
-    /// Acknowledgements of one kind whose outcome is not known.
-    pub fn count_open(&self, kind: AckKind) -> usize {
-        self.waiting.iter().filter(|a| a.kind == kind && a.state == AckState::Waiting).count()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -60,6 +60,8 @@ pub(crate) struct Conn {
     pub aliases_in: AliasesIn,
     pub aliases_out: AliasesOut,
     pub acks: AckQueue,
+    /// QoS 1 and 2 publishes received on this connection that are not finished (MQTT 5, 4.9).
+    pub open_publishes: u32,
     /// Our Receive Maximum towards this client.
     pub acks_max: u16,
     /// Appends of this connection that the store has not answered.
@@ -92,6 +94,7 @@ impl Conn {
             aliases_in: AliasesIn::default(),
             aliases_out: AliasesOut::default(),
             acks: AckQueue::default(),
+            open_publishes: 0,
             acks_max: u16::MAX,
             appends: Vec::new(),
             appends_total: 0,
