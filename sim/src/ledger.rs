@@ -314,6 +314,10 @@ impl Ledger {
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
                     let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    if again && let Some(sub) = session.subs.get_mut(filter) {
+                        // It was away in between: what is owed begins with the new one.
+                        sub.since = None;
+                    }
                     if codes.get(i).is_none_or(|c| *c < 0x80)
                         && !again
                         && let Some(sub) = session.subs.remove(filter)
