@@ -163,7 +163,7 @@ impl SessionFacts {
     /// Copies of one live message that may come: one for all ordinary subscriptions, one for each group.
     #[must_use]
     pub fn copies(&self, topic: &str) -> u32 {
-        let plain = self.subs.values().any(|s| !s.shared() && s.matches(topic));
+        let plain = self.subscribes.iter().any(|f| naive_matches(f, topic));
         let groups = self.ever_shared.iter().filter(|f| naive_matches(inner(f), topic)).count() as u32;
         (u32::from(plain) + groups).max(1)
     }

@@ -4,7 +4,7 @@
 use crate::codec::SubOptions;
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
-use crate::session::record::SessionRecord;
+use crate::session::record::{SessionRecord, inbound_tail};
 use crate::session::{Session, Sub, SubKey};
 use crate::shard::Shard;
 use crate::shard::ops::Op;
@@ -226,7 +226,7 @@ impl Shard {
                 delete(Space::Filter, &[client, filter.as_bytes()]);
             }
             for packet_id in session.inbound.union(&session.inbound_unsure) {
-                delete(Space::Inbound, &[client, &packet_id.to_be_bytes()]);
+                delete(Space::Inbound, &[client, &inbound_tail(session.uid, *packet_id)]);
             }
         }
         writes

@@ -53,7 +53,7 @@ impl Shard {
             })
             .collect();
         let live = if session.feed.is_idle() { run } else { 0 };
-        let record = CursorRecord { base: session.feed.floor(&head), live, inflight };
+        let record = CursorRecord { owner: session.uid, base: session.feed.floor(&head), live, inflight };
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
         let client = client_id.as_bytes();
         alloc::vec![

@@ -128,6 +128,7 @@ impl Shard {
         let subscription =
             Subscription { options, id: sub_id, start, group: existing.as_ref().and_then(|e| e.group) };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
+        let owner = session.uid;
         let (tenant, stored) = (session.mount.tenant(), session.stored.revision);
         session.log_filters = None;
         session.subscriptions.insert(Box::from(raw), subscription.clone());
@@ -139,7 +140,7 @@ impl Shard {
                     expect: Expect::Revision(revision),
                 });
             }
-            let record = FilterRecord { options, id: sub_id, start: subscription.start.clone() };
+            let record = FilterRecord { owner, options, id: sub_id, start: subscription.start.clone() };
             pass.writes.push(Write::Put {
                 key: self.key(tenant, Space::Filter, &[client_id.as_bytes(), raw.as_bytes()]),
                 value: record.encode(),
