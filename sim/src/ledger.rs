@@ -31,6 +31,8 @@ pub struct SubFacts {
     pub since: Option<u64>,
     /// Granted QoS.
     pub granted: u8,
+    /// It was granted at some time.
+    pub ever: bool,
     /// An UNSUBSCRIBE was sent.
     pub leaving: bool,
     /// A SUBSCRIBE or UNSUBSCRIBE is unanswered, or was never answered.
@@ -462,6 +464,7 @@ impl Ledger {
                         id,
                         since: None,
                         granted: 0,
+                        ever: false,
                         leaving: false,
                         unsure: true,
                     };
@@ -478,8 +481,9 @@ impl Ledger {
         for (filter, code) in filters.iter().zip(codes) {
             if *code >= 0x80 {
                 // Refused; if it was there before, nobody can say what is there now.
+                let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                 match session.subs.get_mut(filter) {
-                    Some(sub) if sub.since.is_some() => {
+                    Some(sub) if sub.ever || again => {
                         sub.since = None;
                         sub.unsure = true;
                     }
@@ -492,6 +496,7 @@ impl Ledger {
             let again = session.pending.values().any(|(f, _)| f.contains(filter));
             if let Some(sub) = session.subs.get_mut(filter) {
                 sub.granted = *code;
+                sub.ever = true;
                 if !again {
                     sub.unsure = false;
                     sub.leaving = false;

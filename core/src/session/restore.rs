@@ -234,7 +234,7 @@ impl Shard {
         let (tenant_id, persistent, uid) = (session.mount.tenant(), session.persistent, session.uid);
         let options: SubOptions = record.options;
         let start = record.start.clone();
-        let subscription = Subscription { options, id: record.id, start: record.start, group: None };
+        let subscription = Subscription { options, id: record.id, start: record.start, group: None, serial: 0 };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);
         let shared = topic::split_share(&filter).ok().flatten();
