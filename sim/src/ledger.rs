@@ -307,6 +307,7 @@ impl Ledger {
                     if let Some(sub) = session.subs.get_mut(filter) {
                         sub.leaving = true;
                         sub.unsure = true;
+                        sub.since = None;
                     }
                 }
             }

@@ -13,6 +13,7 @@ use crate::shard::timers::Timer;
 use crate::store::key::{Key, Space};
 use crate::session::will::Will;
 use crate::store::port::{CommitResult, Expect, Refusal, Write};
+use crate::store::position::Seq;
 use crate::topic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -284,6 +285,7 @@ impl Shard {
             self.arm_away(id);
         } else {
             // Nothing of it may remain; if the store did apply the write, a delete undoes it.
+            session.stored.revision.get_or_insert(Seq(0));
             let mut writes = self.end_session_writes(id);
             if writes.is_empty() {
                 return;
