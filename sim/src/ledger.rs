@@ -62,10 +62,7 @@ impl SubFacts {
 /// The filter without `$share/group/`.
 #[must_use]
 pub fn inner(filter: &str) -> &str {
-    filter
-        .strip_prefix("$share/")
-        .and_then(|rest| rest.split_once('/'))
-        .map_or(filter, |(_, inner)| inner)
+    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, inner)| inner)
 }
 
 /// How often a publication reached a session.
@@ -202,6 +199,10 @@ pub struct Ledger {
     pub calm: bool,
     /// What is lost in a crash need not come back: the durability class does not cover it.
     pub crash_excuses: bool,
+    /// Sessions that were over when their client came back for them.
+    pub expired: u64,
+    /// PUBLISH packets that came with a topic alias.
+    pub aliased: u64,
     /// Absent sessions keep only a few messages.
     pub offline_limited: bool,
     /// By client: shared filters that it has ever sent.
@@ -223,6 +224,8 @@ impl Ledger {
             crashed_at: Vec::new(),
             calm: false,
             crash_excuses: false,
+            expired: 0,
+            aliased: 0,
             offline_limited: false,
             worker_filters: clients.iter().map(|_| Vec::new()).collect(),
             store_harmed: false,
@@ -316,7 +319,8 @@ impl Ledger {
                 let Some((filters, _)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
-                    let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    let again =
+                        session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                     if again && let Some(sub) = session.subs.get_mut(filter) {
                         // It was away in between: what is owed begins with the new one.
                         sub.since = None;
@@ -358,6 +362,9 @@ impl Ledger {
         let now = self.now;
         let expected = self.present_expected(client);
         let session = &mut self.sessions[client];
+        if !present && !session.connect_clean && session.incarnation > 0 && session.expiry > 0 {
+            self.expired += 1;
+        }
         if !present {
             session.begin(false, now);
         } else if expected != Known::Yes {

@@ -142,7 +142,8 @@ impl Shard {
                     })
                 })
                 .collect();
-            let record = CursorRecord { owner: SessionUid(0), base: group.feed.floor(&head), live: 0, inflight };
+            let record =
+                CursorRecord { owner: SessionUid(0), base: group.feed.floor(&head), live: 0, inflight };
             let Some(key) = self.group_key(id) else { continue };
             let put = Write::Put { key, value: record.encode(), expect: Expect::Any };
             self.commit(

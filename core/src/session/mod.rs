@@ -40,6 +40,8 @@ pub(crate) struct Subscription {
     pub group: Option<GroupRef>,
     /// Which SUBSCRIBE made it what it is: the late failure of an earlier one does not concern it.
     pub serial: u64,
+    /// It was granted once: a failed change leaves it as it is.
+    pub confirmed: bool,
 }
 
 impl Subscription {

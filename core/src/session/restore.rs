@@ -8,7 +8,9 @@ use crate::conn::handshake::shard_of;
 use crate::ids::{SessionId, SessionUid, TenantId};
 use crate::session::feed::Source;
 use crate::session::outflow::{Inflight, Stage};
-use crate::session::record::{CursorRecord, FilterRecord, SessionRecord, decode_watermark, inbound_tail, parse_inbound_tail};
+use crate::session::record::{
+    CursorRecord, FilterRecord, SessionRecord, decode_watermark, inbound_tail, parse_inbound_tail,
+};
 use crate::session::{Session, Subscription};
 use crate::shard::Shard;
 use crate::shard::input::LogEvent;
@@ -234,7 +236,14 @@ impl Shard {
         let (tenant_id, persistent, uid) = (session.mount.tenant(), session.persistent, session.uid);
         let options: SubOptions = record.options;
         let start = record.start.clone();
-        let subscription = Subscription { options, id: record.id, start: record.start, group: None, serial: 0 };
+        let subscription = Subscription {
+            options,
+            id: record.id,
+            start: record.start,
+            group: None,
+            serial: 0,
+            confirmed: true,
+        };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);
         let shared = topic::split_share(&filter).ok().flatten();

@@ -279,7 +279,11 @@ impl Shard {
             groups: self.groups.slab.len() + self.groups.by_name.len(),
             work: self.work.len(),
             clients: self.tenants.iter().map(|t| t.clients.len()).sum(),
-            filters: self.tenants.iter().map(|t| t.index.subscriber_count() + t.durable.subscriber_count()).sum(),
+            filters: self
+                .tenants
+                .iter()
+                .map(|t| t.index.subscriber_count() + t.durable.subscriber_count())
+                .sum(),
             connected: self.tenants.iter().map(|t| t.counters.connected).sum(),
             counted_sessions: self.tenants.iter().map(|t| t.counters.sessions).sum(),
             subscriptions: self.tenants.iter().map(|t| t.counters.subscriptions).sum(),

@@ -60,6 +60,18 @@ impl Shard {
         let Some(gate) = self.gates.get_mut(gate_id.0, gate_id.1) else { return };
         gate.pending -= 1;
         let reason = reason_of(result);
+        if !reason.is_error() {
+            let (session, stored) = (gate.session, core::mem::take(&mut gate.stored));
+            for stored in stored {
+                let present =
+                    self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&stored.filter));
+                if let Some(subscription) = present {
+                    subscription.confirmed = true;
+                }
+            }
+            self.try_open(gate_id);
+            return;
+        }
         if reason.is_error() {
             gate.scans.clear();
             let (session, kind) = (gate.session, gate.kind);

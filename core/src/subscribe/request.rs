@@ -126,8 +126,15 @@ impl Shard {
         }
         // A filter that was there goes on where it is [MQTT-3.8.4-3]; a new one begins now.
         let start = existing.as_ref().filter(|e| e.is_durable()).map_or(head, |e| e.start.clone());
-        let subscription =
-            Subscription { options, id: sub_id, start, group: existing.as_ref().and_then(|e| e.group), serial };
+        let confirmed = existing.as_ref().is_some_and(|e| e.confirmed) || session.stored.revision.is_none();
+        let subscription = Subscription {
+            options,
+            id: sub_id,
+            start,
+            group: existing.as_ref().and_then(|e| e.group),
+            serial,
+            confirmed,
+        };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
         let owner = session.uid;
         let (tenant, stored) = (session.mount.tenant(), session.stored.revision);
@@ -147,7 +154,7 @@ impl Shard {
                 value: record.encode(),
                 expect: Expect::Any,
             });
-            let new = existing.is_none();
+            let new = !confirmed;
             pass.gate.stored.push(Stored { filter: Box::from(raw), index, serial, new });
         }
         match shared {

@@ -91,8 +91,6 @@ struct World {
     drops_before: [u64; mast_core::sys::DROPS.len()],
     /// Spilled and replayed in this life.
     seen: (u64, u64),
-    /// Sessions that were gone when their client came back.
-    expired: u64,
     verbose: bool,
     shown: usize,
     /// Events by kind.
@@ -183,7 +181,6 @@ impl World {
             drops: Default::default(),
             drops_before: Default::default(),
             seen: (0, 0),
-            expired: 0,
             verbose: std::env::var_os("MAST_SIM_TRACE").is_some(),
             shown: 0,
             kinds: BTreeMap::new(),

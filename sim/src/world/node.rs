@@ -332,7 +332,9 @@ fn asked(write: &Write) -> String {
         })
     };
     match write {
-        Write::Append(a) => format!("append {} {}", a.message.topic(), String::from_utf8_lossy(a.message.payload())),
+        Write::Append(a) => {
+            format!("append {} {}", a.message.topic(), String::from_utf8_lossy(a.message.payload()))
+        }
         Write::Put { key, expect, .. } => format!("put {} {expect:?}", name(key)),
         Write::Delete { key, expect } => format!("delete {} {expect:?}", name(key)),
         Write::Check { key, expect } => format!("check {} {expect:?}", name(key)),
