@@ -17,7 +17,7 @@ fn spread(tag: u32) -> u64 {
 }
 
 /// Numbers of texts, by the [`Keyed`](super::hash::Keyed) hash of the text.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct TextTable {
     table: HashTable<Entry>,
 }
