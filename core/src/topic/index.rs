@@ -1,6 +1,6 @@
 //! The subscriptions of one tenant on one shard, found by topic.
 //!
-//! Filters without wildcards are whole strings in a hash table, the others a [`Trie`] of levels. Measured
+//! Filters without wildcards are whole strings in a hash table, the others a tree of levels. Measured
 //! with 10^6 filters in `benches/benches/topic_index.rs`.
 
 use super::filter::has_wildcard;
