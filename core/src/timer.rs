@@ -149,12 +149,11 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// When to call [`expire`](Self::expire) next: at the end of the earliest timer's tick, so that all
-    /// timers of a tick share a wake-up. `None` without timers. O(1).
+    /// When to call [`expire`](Self::expire) next: in the last microsecond of the earliest timer's tick, so
+    /// that all timers of a tick share a wake-up. `None` without timers. O(1).
     #[must_use]
     pub fn next_wake(&self) -> Option<Mono> {
-        let tick_end = || Mono(((self.earliest >> TICK_BITS) + 1).saturating_mul(1 << TICK_BITS));
-        (self.count > 0).then(tick_end)
+        (self.count > 0).then_some(Mono(self.earliest | ((1 << TICK_BITS) - 1)))
     }
 
     /// Appends all timers with `at <= now` to `out`, ordered by `at`, then by insertion. O(1) if there is

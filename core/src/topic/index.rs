@@ -1,7 +1,9 @@
 //! The subscriptions of one tenant on one shard, found by topic.
 //!
-//! Filters without wildcards are whole strings in a hash table, the others a tree of levels. Measured
-//! with 10^6 filters in `benches/benches/topic_index.rs`.
+//! Filters without wildcards are whole strings in a hash table, the others a tree of levels. Measured with
+//! `benches/benches/topic_index.rs` (19-byte filters, one 16-byte subscriber each): 105 B of heap per filter
+//! at 10^6 filters, a match in 0.15 µs at 10^4 filters and, limited by cache misses, in 1.2 µs at 10^6.
+//! The longest insert on the way to 10^6 takes about 20 ms, when the edge table doubles.
 
 use super::filter::has_wildcard;
 use super::hash::Keyed;
