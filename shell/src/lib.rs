@@ -1,1 +1,8 @@
-//! I/O around mast-core.
+//! I/O around mast-core: configuration, authentication, listeners, the store, what operators see. No MQTT
+//! rule lives here.
+
+pub mod auth;
+pub mod config;
+pub mod driver;
+pub mod listen;
+pub mod store;
