@@ -380,9 +380,14 @@ fn the_sender_decides_what_may_be_sent() {
         assert!(server(both, Version::V5), "{both}");
     }
     let connect = "10 0f 0004 'MQTT' 05 02 003c 00 0002 'ab'";
-    for client_only in
-        [connect, "82 07 0001 00 0001 'a' 00", "a2 06 0001 00 0001 'a'", "c0 00", "e0 01 04", "f0 06 19 04 15 0001 'm'"]
-    {
+    for client_only in [
+        connect,
+        "82 07 0001 00 0001 'a' 00",
+        "a2 06 0001 00 0001 'a'",
+        "c0 00",
+        "e0 01 04",
+        "f0 06 19 04 15 0001 'm'",
+    ] {
         assert_eq!(client(client_only), Ok(()), "{client_only}");
         assert!(!server(client_only, Version::V5), "{client_only}");
     }
