@@ -388,6 +388,7 @@ fn pings_disconnect_and_auth() {
     both_ways("e0 07 00 05 11 00000001", Version::V5, &with(Reason::SUCCESS, list.as_props()));
     let list = props(&[Property::AuthMethod("m"), Property::AuthData(b"d")]);
     both_ways("f0 00", Version::V5, &Packet::Auth(Auth { reason: Reason::SUCCESS, props: Props::EMPTY }));
+    decodes("f0 02 00 00", Version::V5, &Packet::Auth(Auth { reason: Reason::SUCCESS, props: Props::EMPTY }));
     both_ways(
         "f0 0a 18 08 15 0001 'm' 16 0001 'd'",
         Version::V5,
