@@ -1,7 +1,7 @@
 //! One connection's task: a hand-written poll that reads what is there, feeds the shard, and arms
 //! writability when the socket is full.
 
-use crate::driver::mailbox::Arrival;
+use crate::driver::mailbox::{Arrival, Permit};
 use crate::driver::socket::{Got, Registered};
 use crate::driver::transport::{Flow, Transport};
 use crate::driver::{Driver, EARLY_FLUSH, READ_BLOCK};
@@ -43,7 +43,7 @@ pub(super) struct ConnIo {
     pub closing: Closing,
     pub close_by: mast_core::time::Mono,
     pub peer: Box<str>,
-    _permit: Option<Box<dyn Send>>,
+    _permit: Option<Permit>,
 }
 
 impl Driver {

@@ -78,7 +78,7 @@ impl Driver {
                     self.flushed(id);
                     return;
                 };
-                let mut slices = [const { IoSlice::new(&[]) }; CHUNKS];
+                let mut slices = [IoSlice::new(&[]); CHUNKS];
                 let mut n = 0;
                 out.for_chunks(CHUNKS, |chunk| {
                     slices[n] = IoSlice::new(chunk);

@@ -28,12 +28,15 @@ pub struct Arrival {
     /// For log lines.
     pub peer: Box<str>,
     /// Gives its place under the connection limits back when the connection is gone.
-    pub permit: Option<Box<dyn Send>>,
+    pub permit: Option<Permit>,
 }
 
-impl std::fmt::Debug for dyn Send {
+/// A place under the connection limits, given back when dropped.
+pub struct Permit(pub Box<dyn Send>);
+
+impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("permit")
+        f.write_str("Permit")
     }
 }
 
