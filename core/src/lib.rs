@@ -20,4 +20,5 @@ pub mod rng;
 pub mod store;
 pub mod tenant;
 pub mod time;
+pub mod timer;
 pub mod topic;
