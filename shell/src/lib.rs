@@ -2,7 +2,11 @@
 //! rule lives here.
 
 pub mod auth;
+pub mod banner;
+pub mod cli;
 pub mod config;
 pub mod driver;
 pub mod listen;
+pub mod obs;
+pub mod serve;
 pub mod store;

@@ -255,9 +255,7 @@ impl Shard {
         lists.clear();
         tenant.index.matches(message.topic(), &mut lists);
         for list in &lists {
-            let subs = tenant.index.list(*list);
-            if let Ok(at) = subs.binary_search_by(|s| s.key.cmp(&key)) {
-                let sub = subs[at];
+            if let Some(sub) = tenant.index.get_in(*list, key) {
                 add(sub.qos(), sub.no_local(), sub.retain_as_published(), sub.id);
             }
         }
