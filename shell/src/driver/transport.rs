@@ -55,10 +55,8 @@ impl Transport {
         };
         let mut flow = Flow::Open;
         let mut plain = Vec::new();
-        while !raw.is_empty() {
-            if tls.read_tls(&mut raw)? == 0 {
-                break;
-            }
+        // Looks for plaintext before it reads: the handshake may have left some behind.
+        loop {
             let state = tls.process_new_packets();
             while tls.wants_write() {
                 tls.write_tls(out)?;
@@ -71,6 +69,9 @@ impl Transport {
             }
             if state.peer_has_closed() {
                 flow = Flow::Closed;
+            }
+            if raw.is_empty() || tls.read_tls(&mut raw)? == 0 {
+                break;
             }
         }
         if !plain.is_empty() {
