@@ -26,6 +26,21 @@ pub const EXCEPTIONS: &[Exception] = &[
         },
     },
     Exception {
+        clause: "a password is binary data (MQTT 5, 3.1.3.6); mqttbytes wants UTF-8",
+        applies: |packet, _, _, _| {
+            let Packet::Connect(c) = packet else { return false };
+            c.password.is_some_and(|password| core::str::from_utf8(password).is_err())
+        },
+    },
+    Exception {
+        clause: "a message expiry of 0 is valid (MQTT 5, 3.3.2.3.3); rmqtt-codec refuses it",
+        applies: |packet, _, _, _| match packet {
+            Packet::Publish(p) => p.props.message_expiry() == Some(0),
+            Packet::Connect(c) => c.will.is_some_and(|will| will.props.message_expiry() == Some(0)),
+            _ => false,
+        },
+    },
+    Exception {
         clause: "an empty client id is valid in MQTT 5, without clean start too [MQTT-3.1.3-6]; in 3.x the \
                  handshake answers it [MQTT-3.1.3-8 of 3.1.1]",
         applies: |packet, _, _, _| matches!(packet, Packet::Connect(c) if c.client_id.is_empty()),
