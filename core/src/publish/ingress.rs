@@ -211,6 +211,7 @@ impl Shard {
         let persistent =
             self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
         let durable_id = parts.qos == QoS::ExactlyOnce && persistent;
+        // A stored id and its message are one write, or a second try could deliver it twice.
         if !(log || parts.retain || held_up || durable_id) {
             if parts.qos == QoS::ExactlyOnce
                 && let Some(session) = self.plane.session(session_id)
@@ -225,20 +226,15 @@ impl Shard {
             return;
         }
         let mut writes = Vec::with_capacity(2);
-        if log || parts.retain || held_up {
-            let append = Append {
-                message: Message::new(&parts),
-                partition: EMBEDDED,
-                log,
-                retain: parts.retain,
-                spill: None,
-            };
-            writes.push(Write::Append(append));
-            self.plane.counters.appended += 1;
-        } else {
-            // Only the packet id is stored; the message itself goes now.
-            self.route(&mut Outgoing::borrowed(parts));
-        }
+        let append = Append {
+            message: Message::new(&parts),
+            partition: EMBEDDED,
+            log,
+            retain: parts.retain,
+            spill: None,
+        };
+        writes.push(Write::Append(append));
+        self.plane.counters.appended += 1;
         let mut inbound = None;
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
@@ -289,12 +285,19 @@ impl Shard {
             reason = Reason::SUCCESS;
         }
         if reason.is_error()
-            && !unknown
             && let Some((session, packet_id)) = inbound
             && let Some(session) = self.plane.session(session)
         {
-            // [MQTT-4.3.3-9] Refused: the id may be used for another message.
+            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: the client sends it
+            // again, and the store knows whether it is ours already.
             session.inbound.remove(&packet_id);
+            if unknown {
+                session.inbound_unsure.insert(packet_id);
+            }
+        } else if let Some((session, packet_id)) = inbound
+            && let Some(session) = self.plane.session(session)
+        {
+            session.inbound_unsure.remove(&packet_id);
         }
         let Some(conn) = self.plane.conn(id) else { return };
         conn.appends_total -= 1;

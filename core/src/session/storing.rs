@@ -111,8 +111,10 @@ impl Shard {
     /// Everything up to `version` is durable: what waited for it leaves.
     fn cursor_reached(&mut self, id: SessionId, version: u64) {
         let mut index = 0;
+        // A connection that waits for its CONNACK gets nothing yet: what becomes due meanwhile is sent
+        // with all that is unfinished, once it is online.
+        let conn = self.plane.session(id).and_then(|s| s.conn).filter(|c| self.plane.is_online(*c));
         while let Some(session) = self.plane.session(id) {
-            let conn = session.conn;
             let Some(entry) = session.out.inflight.get_mut(index) else { return };
             if entry.needs <= version {
                 match entry.stage {

@@ -59,7 +59,7 @@ impl Shard {
             Op::Spill { session } => self.spill_stored(session, &result),
             Op::GroupSpill { idx, generation } => self.group_spill_stored((idx, generation), &result),
             Op::GroupCursor { idx, generation } => self.group_cursor_stored((idx, generation), &result),
-            Op::Will { session } => self.will_stored(session, &result),
+            Op::Will { session, will, again } => self.will_stored(session, will, again, &result),
             Op::Away { session } => self.away_stored(session, &result),
             Op::End | Op::Watermark => {}
             // Not commits.
