@@ -384,11 +384,15 @@ impl Engine {
     /// checkpoint must never be ahead of it.
     pub fn take_changes(&mut self) -> Option<Changes> {
         self.flush();
-        if self.journal.failed || self.changes.keys.is_empty() && self.changes.retained.is_empty() {
-            // Without changes of keys the checkpoint still moves on, so that segments may go.
-            if self.journal.failed || self.journal.next - 1 == self.changes.covers {
-                return None;
-            }
+        let trimmed: Vec<(Box<str>, u64)> = {
+            let index = self.shared.index();
+            index.tenants.iter().map(|t| (t.name.clone(), t.trimmed)).collect()
+        };
+        // Without changes of keys the checkpoint still moves on, so that segments may go.
+        let moved_on = self.journal.next - 1 > self.changes.covers || trimmed != self.changes.trimmed;
+        let changed = !self.changes.keys.is_empty() || !self.changes.retained.is_empty();
+        if self.journal.failed || !(moved_on || changed) {
+            return None;
         }
         if let Err(error) = self.journal.write(true) {
             self.report(&error);
@@ -401,11 +405,10 @@ impl Engine {
         self.journal.mark_synced();
         let mut fresh = Changes::new(self.shared.options.entropy);
         fresh.covers = self.journal.next - 1;
+        fresh.trimmed.clone_from(&trimmed);
         let mut changes = std::mem::replace(&mut self.changes, fresh);
         changes.covers = self.journal.next - 1;
-        let index = self.shared.index();
-        changes.trimmed = index.tenants.iter().map(|t| (t.name.clone(), t.trimmed)).collect();
-        drop(index);
+        changes.trimmed = trimmed;
         self.shared.dirty_full.store(false, Ordering::Relaxed);
         Some(changes)
     }

@@ -121,6 +121,7 @@ impl Keeper {
             self.clean(now, desk);
             self.shared.gauge();
         }
+        add(&self.shared.counters.keeper_rounds, 1);
     }
 
     /// Sees that a spare segment lies ready, and judges the space.

@@ -228,7 +228,10 @@ impl Tenants {
         let tenant = &mut self.tenants[slot as usize];
         tenant.spilled.push_back(seq);
         for &uid in uids {
-            push_lean(tenant.spills.entry(uid).or_default(), seq);
+            let list = tenant.spills.entry(uid).or_default();
+            if list.back() != Some(&seq) {
+                push_lean(list, seq);
+            }
         }
     }
 
