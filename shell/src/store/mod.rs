@@ -78,6 +78,7 @@ impl Desk for EngineDesk<'_> {
 }
 
 fn storage_life(shared: &Shared, mut engine: Engine) -> Engine {
+    let _guard = shared::PanicGuard(shared);
     let mut requests = VecDeque::new();
     while shared.queue.wait(&mut requests) {
         engine.turn(&mut requests);

@@ -2,6 +2,7 @@
 //! fault model.
 
 pub mod dir;
+pub mod history;
 
 use crate::contract::{SHARDS, StoreUnderTest, TENANTS, Told};
 use dir::TempDir;
@@ -122,7 +123,10 @@ impl Ears {
         let (heard, bell) = &*self.heard;
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         while heard.ended < count {
-            heard = bell.wait(heard).unwrap_or_else(PoisonError::into_inner);
+            let waited = bell.wait_timeout(heard, Duration::from_secs(30));
+            let (next, late) = waited.unwrap_or_else(PoisonError::into_inner);
+            assert!(!late.timed_out(), "the store does not answer");
+            heard = next;
         }
     }
 
@@ -269,6 +273,8 @@ impl StoreUnderTest for Inline {
     }
 
     fn trim(&mut self) {
+        self.running().tick();
+        // What was trimmed may come back after a kill until the next checkpoint, which this one is.
         self.running().tick();
     }
 
