@@ -2,12 +2,15 @@
 
 use mast::store::files::Files;
 use mast::store::files::fault::FaultFiles;
+use mast::store::salvage::{SalvageReport, salvage};
 use mast::store::{InlineStore, StoreError};
 use mast_core::ids::ShardIx;
 use mast_core::store::port::{CommitResult, Durability, Expect, Read, ReadResult, Refusal};
 use mast_core::store::position::Partition;
 use mast_core::tenant::registry::Registry;
-use mast_tests::contract::{ACME, Bench, StoreUnderTest, Told, ZETA, log_read, logged, message, put, retained, seqs};
+use mast_tests::contract::{
+    ACME, Bench, StoreUnderTest, ZETA, log_read, logged, message, put, retained, seqs,
+};
 use mast_tests::store::history::{History, crash_options, read_image};
 use mast_tests::store::{Ears, Inline, TestClock, registry};
 use std::sync::Arc;
@@ -19,7 +22,10 @@ fn bench() -> Bench<Inline> {
 
 fn fill(b: &mut Bench<Inline>, count: u64) {
     for i in 0..count {
-        b.done(vec![logged(message(ACME, &format!("t/{}", i % 5), &[i as u8; 200])), put("k", "v", Expect::Any)]);
+        b.done(vec![
+            logged(message(ACME, &format!("t/{}", i % 5), &[i as u8; 200])),
+            put("k", "v", Expect::Any),
+        ]);
     }
 }
 
@@ -371,8 +377,59 @@ fn a_commit_that_fits_in_no_segment_is_refused() {
     for _ in 0..5 {
         b.done(vec![logged(message(ACME, "t", &almost))]);
     }
-    let page = b.page(Read::At { partition: Partition(0), seqs: (1..=5).map(mast_core::store::position::Seq).collect() });
+    let page = b.page(Read::At {
+        partition: Partition(0),
+        seqs: (1..=5).map(mast_core::store::position::Seq).collect(),
+    });
     assert_eq!(page.entries.len(), 5);
     assert!(page.entries.iter().all(|e| e.message.payload() == almost));
-    assert!(b.heard.iter().all(|c| !matches!(Told::Committed(c.clone()), Told::Commit(..))));
+}
+
+fn salvaged(from: &FaultFiles) -> (FaultFiles, SalvageReport) {
+    let (to, source): (_, Arc<dyn Files>) = (FaultFiles::new(64 << 20), Arc::new(from.clone()));
+    let target: Arc<dyn Files> = Arc::new(to.clone());
+    let report = salvage(&source, &target, 99).expect("the directories can be used");
+    (to, report)
+}
+
+#[test]
+fn a_salvage_copies_everything_but_the_damaged_commit() {
+    let mut b = bench();
+    fill(&mut b, 100);
+    let clock = TestClock::at(1000);
+    let options = crash_options(&clock);
+    let intact = read_image(&b.store.files.copy(), &options, &clock).expect("it opens");
+    let segments = names(&b.store.files, ".seg");
+    let disk = b.store.files.copy();
+    disk.flip(&segments[0], 6000, 0).expect("a byte");
+    read_image(&disk.copy(), &options, &clock).expect_err("it is damaged");
+    let (copy, report) = salvaged(&disk);
+    assert!(report.damaged.iter().any(|d| d.contains(&segments[0])), "{report:?}");
+    let [(first, last)] = report.missing[..] else { panic!("{report:?}") };
+    let image = read_image(&copy, &options, &clock).expect("it opens");
+    assert_eq!(image.head, intact.head);
+    assert_eq!(image.keys, intact.keys);
+    let mut wanted = intact.log;
+    wanted.retain(|seq, _| *seq < first || *seq > last);
+    assert_eq!(image.log, wanted);
+    assert_eq!(report.commits, 99);
+}
+
+#[test]
+fn a_salvage_survives_a_damaged_header_and_a_lost_checkpoint() {
+    let mut b = bench();
+    fill(&mut b, 100);
+    b.done(vec![retained(message(ACME, "r", b"kept"))]);
+    let clock = TestClock::at(1000);
+    let options = crash_options(&clock);
+    let intact = read_image(&b.store.files.copy(), &options, &clock).expect("it opens");
+    let disk = b.store.files.copy();
+    let segments = names(&disk, ".seg");
+    disk.flip(&segments[1], 20, 0).expect("a byte");
+    disk.remove("state.redb").expect("a removal");
+    let (copy, report) = salvaged(&disk);
+    assert!(report.state_lost);
+    assert!(report.missing.is_empty(), "{report:?}");
+    let image = read_image(&copy, &options, &clock).expect("it opens");
+    assert_eq!(image, intact, "the journal still held everything");
 }

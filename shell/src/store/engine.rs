@@ -3,7 +3,6 @@
 
 use super::files::is_full;
 use super::index::NewMessage;
-use super::index::blocks::Place;
 use super::journal::Journal;
 use super::record::{APPEND_FIXED, GROUP_HEADER, RECORD_HEADER, align, append_len, delete_len, put_len};
 use super::shared::{CommitRequest, Event, MovedRecord, Request, Shared};
@@ -24,6 +23,9 @@ use std::sync::atomic::Ordering;
 
 /// What keys and retained messages cost in memory beside their bytes, about.
 const DIRTY_OVERHEAD: usize = 96;
+
+/// Commits in one batch, at most: entering them in the index must not hold its lock for long.
+const BATCH_COUNT: usize = 4096;
 
 /// The storage thread's state.
 pub struct Engine {
@@ -59,7 +61,12 @@ struct Staged {
 impl Engine {
     /// An engine that continues `journal` with these keys.
     #[must_use]
-    pub fn new(shared: Arc<Shared>, journal: Journal, keys: SeededMap<Bytes, u64>, changes: Changes) -> Engine {
+    pub fn new(
+        shared: Arc<Shared>,
+        journal: Journal,
+        keys: SeededMap<Bytes, u64>,
+        changes: Changes,
+    ) -> Engine {
         let wall = (shared.options.clock)();
         Engine { shared, journal, keys, changes, chunk: Chunk::default(), wall }
     }
@@ -86,7 +93,9 @@ impl Engine {
             Ok(size) => size,
             Err(refusal) => return self.refuse(&commit, refusal),
         };
-        if self.journal.buf.len() + size > self.shared.options.batch_bytes && !self.journal.buf.is_empty() {
+        let bytes = self.journal.buf.len() + size;
+        let full = bytes > self.shared.options.batch_bytes && !self.journal.buf.is_empty();
+        if full || self.chunk.results.len() >= BATCH_COUNT {
             self.flush();
         }
         if !self.journal.has_room(size) {
@@ -461,12 +470,6 @@ impl Engine {
     /// Whatever the file system says.
     pub fn sync(&mut self) -> io::Result<()> {
         self.journal.write(true)
-    }
-
-    /// Where a message of the log lies (for tests).
-    #[must_use]
-    pub fn place(&self, seq: u64) -> Option<Place> {
-        self.shared.index().blocks.get(seq)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod open;
 pub mod options;
 pub mod reader;
 pub mod record;
+pub mod salvage;
 pub mod segment;
 pub mod shared;
 pub mod sidecar;

@@ -1,7 +1,8 @@
 //! Rules about commits and their announcement.
 
 use super::{
-    ACME, Bench, SHARDS, StoreUnderTest, Told, check, delete, key, log_read, logged, message, put, retained, seqs,
+    ACME, Bench, SHARDS, StoreUnderTest, Told, check, delete, key, log_read, logged, message, put, retained,
+    seqs,
 };
 use mast_core::ids::ShardIx;
 use mast_core::store::port::{CommitResult, Durability, Expect, Refusal};
@@ -48,7 +49,8 @@ pub fn messages_are_announced_to_every_shard_before_their_commit_is_done<S: Stor
     b.store.commit(ShardIx(1), op, vec![logged(message(ACME, "t", b"x"))], Durability::Synced);
     for shard in 0..SHARDS {
         let told = b.store.told(ShardIx(shard));
-        let announced = told.iter().position(|t| matches!(t, Told::Committed(c) if c.entries[0].seq == Seq(1)));
+        let announced =
+            told.iter().position(|t| matches!(t, Told::Committed(c) if c.entries[0].seq == Seq(1)));
         let done = told.iter().position(|t| matches!(t, Told::Commit(o, _) if *o == op));
         assert!(announced.is_some(), "shard {shard} was told nothing");
         match shard {

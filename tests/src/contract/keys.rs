@@ -55,7 +55,11 @@ pub fn a_revision_holds_only_for_the_last_write<S: StoreUnderTest>(store: S) {
 /// Rule.
 pub fn conditions_see_earlier_parts_of_the_same_commit<S: StoreUnderTest>(store: S) {
     let mut b = Bench::new(store);
-    b.done(vec![put("a", "1", Expect::Absent), check("a", Expect::Revision(Seq(1))), delete("a", Expect::Any)]);
+    b.done(vec![
+        put("a", "1", Expect::Absent),
+        check("a", Expect::Revision(Seq(1))),
+        delete("a", Expect::Any),
+    ]);
     let again = vec![put("a", "1", Expect::Absent), put("a", "2", Expect::Absent)];
     assert_eq!(b.commit(again), conflict(1, Some(3)));
     b.done(vec![put("a", "1", Expect::Absent)]);

@@ -1,7 +1,8 @@
 //! Rules about reading the log.
 
 use super::{
-    ACME, Bench, SHARDS, StoreUnderTest, ZETA, expiring, log_read, logged, message, put, retained, seqs, spilled,
+    ACME, Bench, SHARDS, StoreUnderTest, ZETA, expiring, log_read, logged, message, put, retained, seqs,
+    spilled,
 };
 use mast_core::ids::{SessionUid, ShardIx};
 use mast_core::store::port::{Expect, LogFilter, LogRead, Read, Restored};

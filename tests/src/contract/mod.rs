@@ -13,8 +13,8 @@ use mast_core::ids::{OpId, SessionUid, ShardIx, TenantId};
 use mast_core::message::{Message, MessageParts, QoS};
 use mast_core::store::key::{Key, Space};
 use mast_core::store::port::{
-    Append, CommitResult, Committed, Durability, Expect, LogFilter, LogPage, LogRead, Read, ReadResult, Restored,
-    Write,
+    Append, CommitResult, Committed, Durability, Expect, LogFilter, LogPage, LogRead, Read, ReadResult,
+    Restored, Write,
 };
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::time::Wall;

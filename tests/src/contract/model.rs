@@ -30,9 +30,10 @@ impl NaiveLog {
                 append.spill.as_ref().is_some_and(|s| read.spill_of.is_some_and(|uid| s.contains(&uid)));
             let by_filter = !spilled
                 && append.log
-                && read.filters.iter().any(|f| {
-                    naive_matches(&f.filter, m.topic()) && !f.start.covers(Partition(0), Seq(*seq))
-                });
+                && read
+                    .filters
+                    .iter()
+                    .any(|f| naive_matches(&f.filter, m.topic()) && !f.start.covers(Partition(0), Seq(*seq)));
             m.tenant == read.tenant
                 && *seq > read.after.0.max(floor)
                 && (for_me || by_filter)

@@ -9,9 +9,7 @@ use mast::store::files::fault::FaultFiles;
 use mast::store::{InlineStore, StoreError, StoreOptions};
 use mast_core::ids::{OpId, ShardIx};
 use mast_core::rng::Rng;
-use mast_core::store::port::{
-    CommitResult, Durability, Expect, LogRead, Read, ReadResult, Restored, Write,
-};
+use mast_core::store::port::{CommitResult, Durability, Expect, LogRead, Read, ReadResult, Restored, Write};
 use mast_core::store::position::{Partition, Position, Seq};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,14 +92,7 @@ impl History {
     pub fn start(seed: u64, trims: bool) -> History {
         let clock = TestClock::at(1000);
         let under = Inline::on(FaultFiles::new(64 << 20), crash_options(&clock), clock, true);
-        History {
-            under,
-            images: vec![Image::default()],
-            floor: 0,
-            trims,
-            rng: Rng::new(seed),
-            next_op: 0,
-        }
+        History { under, images: vec![Image::default()], floor: 0, trims, rng: Rng::new(seed), next_op: 0 }
     }
 
     fn writes(&mut self, id: u32) -> Vec<Write> {
@@ -205,11 +196,7 @@ impl History {
 ///
 /// # Errors
 /// It cannot be opened, or not be read.
-pub fn read_image(
-    disk: &FaultFiles,
-    options: &StoreOptions,
-    clock: &TestClock,
-) -> Result<Image, StoreError> {
+pub fn read_image(disk: &FaultFiles, options: &StoreOptions, clock: &TestClock) -> Result<Image, StoreError> {
     let mut options = options.clone();
     options.clock = clock.clock();
     let ears = super::Ears::default();

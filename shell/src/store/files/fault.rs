@@ -16,15 +16,34 @@ pub const SECTOR: usize = 512;
 /// One recorded operation.
 #[derive(Clone, Debug)]
 enum Op {
-    Create { file: usize, name: String },
-    Write { file: usize, offset: u64, data: Vec<u8> },
-    SetLen { file: usize, len: u64 },
-    Sync { file: usize },
+    Create {
+        file: usize,
+        name: String,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    SetLen {
+        file: usize,
+        len: u64,
+    },
+    Sync {
+        file: usize,
+    },
     /// A sync that reported failure: what it should have written is lost for good, though reads from
     /// the page cache still show it.
-    FailedSync { file: usize },
-    Rename { from: String, to: String },
-    Remove { name: String },
+    FailedSync {
+        file: usize,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Remove {
+        name: String,
+    },
     SyncDir,
     Note(u64),
 }
