@@ -1,1 +1,3 @@
-//! Placeholder module doc, replaced by the crate's owner.
+//! mast-sim: the simulator of mast, its models and oracles, and the bodies of the fuzz targets.
+
+pub mod fuzz;

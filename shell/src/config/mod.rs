@@ -1,0 +1,208 @@
+//! Configuration: TOML file, `MAST__SECTION__KEY` environment and flags, strict, with the origin of each value.
+
+pub mod error;
+pub mod keys;
+pub mod kind;
+mod layers;
+pub mod limits;
+pub mod listeners;
+mod nearest;
+pub mod place;
+pub mod reference;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+pub use error::{ConfigError, ConfigErrors, Origin};
+pub use keys::{
+    Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, OfflinePolicy, Store, UsernameFrom,
+};
+pub use layers::{Layers, Setting};
+pub use limits::Limits;
+pub use listeners::{Endpoint, Listener, TlsFiles, WsSettings};
+pub use place::Place;
+
+use keys::{Tenants, Tls};
+
+/// The exit code for a configuration that cannot be used (`EX_CONFIG`).
+pub const EXIT_CONFIG: u8 = 78;
+
+/// The whole configuration, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    pub node: Node,
+    /// `node.name`, or the host's name.
+    pub node_name: String,
+    /// `node.data_dir`, or the default for this process.
+    pub data_dir: PathBuf,
+    pub listeners: Vec<Listener>,
+    pub auth: Auth,
+    pub mqtt: Mqtt,
+    pub limits: Limits,
+    pub offline: Offline,
+    pub store: Store,
+    pub admin: Admin,
+    /// Addresses of `admin.bind`.
+    pub admin_addresses: Vec<std::net::SocketAddr>,
+    pub tenants: Vec<String>,
+    pub default_tenant: Option<String>,
+    /// The file it was read from, for a reload.
+    pub file: Option<PathBuf>,
+}
+
+/// One value from the command line: the flag as typed, the key's path and the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlagValue {
+    pub flag: &'static str,
+    pub path: &'static [&'static str],
+    pub value: String,
+}
+
+/// Where a configuration comes from. Kept, so that SIGHUP can read it again.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    pub file: Option<PathBuf>,
+    pub place: Place,
+    pub flags: Vec<FlagValue>,
+    /// `--port`: the plain listener's port.
+    pub port: Option<u16>,
+}
+
+impl Sources {
+    /// Reads and checks everything; reports every mistake at once.
+    pub fn load(&self) -> Result<Config, ConfigErrors> {
+        self.load_layers().map(|(config, _)| config)
+    }
+
+    /// The same with the origins of all values.
+    pub fn load_layers(&self) -> Result<(Config, Layers), ConfigErrors> {
+        let text = match &self.file {
+            None => None,
+            Some(path) => Some((path.as_path(), read(path)?)),
+        };
+        self.check(text.as_ref().map(|(p, t)| (*p, t.as_str())))
+    }
+
+    fn check(&self, file: Option<(&Path, &str)>) -> Result<(Config, Layers), ConfigErrors> {
+        let mut layers = Layers::default();
+        if let Some((path, text)) = file {
+            layers.add_file(path, text);
+        }
+        layers.add_env(self.place.variables.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+        for flag in &self.flags {
+            layers.add_flag(flag.flag, flag.path, &flag.value);
+        }
+        match self.build(&mut layers) {
+            Some(config) if layers.errors.is_empty() => Ok((config, layers)),
+            Some(_) | None => Err(ConfigErrors(layers.errors)),
+        }
+    }
+
+    fn build(&self, layers: &mut Layers) -> Option<Config> {
+        macro_rules! section {
+            ($ty:ty, $name:literal) => {
+                match <$ty>::build(&layers.section(&[$name], <$ty>::KEYS)) {
+                    Ok(section) => section,
+                    Err(key) => {
+                        invalid(layers, &[$name, key], "the value does not fit its key".into());
+                        return None;
+                    }
+                }
+            };
+        }
+        let node = section!(Node, "node");
+        let auth = section!(Auth, "auth");
+        let tls = section!(Tls, "tls");
+        let mqtt = section!(Mqtt, "mqtt");
+        let limits = section!(Limits, "limits");
+        let offline = section!(Offline, "offline");
+        let store = section!(Store, "store");
+        let admin = section!(Admin, "admin");
+        let tenants = section!(Tenants, "tenants");
+        check_tenants(layers, &tenants);
+        check_memory(layers, &limits);
+        if !mqtt.accept_v3 && !mqtt.accept_v5 {
+            invalid(layers, &["mqtt", "accept_v5"], "no MQTT version is left".into());
+        }
+        let admin_addresses = admin_addresses(layers, &admin);
+        let shared = listeners::Shared { auth: &auth, tls: &tls, tenants: &tenants.names };
+        let listeners = listeners::build(layers, &shared, self.port);
+        let data_dir = node.data_dir.clone().or_else(|| self.place.data_dir());
+        if data_dir.is_none() {
+            let what = "there is no home directory to put the data in; name a directory";
+            invalid(layers, &["node", "data_dir"], what.into());
+        }
+        Some(Config {
+            node_name: node.name.clone().unwrap_or_else(|| self.place.node_name()),
+            data_dir: data_dir?,
+            node,
+            listeners,
+            auth,
+            mqtt,
+            limits,
+            offline,
+            store,
+            admin,
+            admin_addresses,
+            tenants: tenants.names,
+            default_tenant: tenants.default,
+            file: self.file.clone(),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigErrors> {
+    std::fs::read_to_string(path).map_err(|e| {
+        let path = path.display().to_string();
+        ConfigErrors(vec![ConfigError::Unreadable { path, reason: e.to_string() }])
+    })
+}
+
+fn check_tenants(layers: &mut Layers, tenants: &Tenants) {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    for name in &tenants.names {
+        if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
+            let what =
+                format!("\"{}\": a tenant's name is 1 to 64 of A-Z, a-z, 0-9, _ and -", name.escape_debug());
+            invalid(layers, &["tenants", "names"], what);
+        }
+    }
+    if let Some(default) = tenants.default.as_ref().filter(|d| !tenants.names.contains(d)) {
+        invalid(layers, &["tenants", "default"], format!("\"{default}\" is not in tenants.names"));
+    }
+}
+
+fn check_memory(layers: &mut Layers, limits: &Limits) {
+    let (a, b, c) = (limits.memory_refuse_percent, limits.memory_pause_percent, limits.memory_cut_percent);
+    if a > b || b > c {
+        let what = format!("refuse ({a}), pause ({b}) and cut ({c}) follow each other in this order");
+        invalid(layers, &["limits", "memory_refuse_percent"], what);
+    }
+}
+
+fn admin_addresses(layers: &mut Layers, admin: &Admin) -> Vec<std::net::SocketAddr> {
+    let mut addresses = Vec::new();
+    for text in &admin.bind {
+        match text.parse() {
+            Ok(address) => addresses.push(address),
+            Err(_) => {
+                let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:18083\"");
+                invalid(layers, &["admin", "bind"], what);
+            }
+        }
+    }
+    addresses
+}
+
+fn invalid(layers: &mut Layers, path: &[&str], problem: String) {
+    let origin = layers.origin(path);
+    layers.errors.push(ConfigError::Invalid { origin, key: path.join("."), problem });
+}
+
+/// The configuration file used where `-c` names none: `/etc/mast/mast.toml` if it exists.
+pub fn default_file() -> Option<PathBuf> {
+    let path = PathBuf::from("/etc/mast/mast.toml");
+    path.exists().then_some(path)
+}

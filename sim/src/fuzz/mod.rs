@@ -1,0 +1,31 @@
+//! Bodies of the fuzz targets: functions of bytes, so that tests replay the corpora on the stable toolchain.
+
+mod build;
+mod decode;
+#[cfg(feature = "foreign-codecs")]
+mod diff_codecs;
+#[cfg(feature = "foreign-codecs")]
+mod foreign;
+mod roundtrip;
+
+pub use build::Source;
+pub use decode::decode;
+#[cfg(feature = "foreign-codecs")]
+pub use diff_codecs::{EXCEPTIONS, Exception, diff_codecs};
+#[cfg(feature = "foreign-codecs")]
+pub use foreign::{Foreign, Verdict};
+pub use roundtrip::roundtrip;
+
+/// A fuzz target by the name of its binary and corpus.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets of this crate.
+#[must_use]
+pub fn targets() -> Vec<Target> {
+    vec![
+        ("decode", decode as fn(&[u8])),
+        ("roundtrip", roundtrip),
+        #[cfg(feature = "foreign-codecs")]
+        ("diff_codecs", diff_codecs),
+    ]
+}
