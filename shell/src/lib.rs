@@ -3,6 +3,7 @@
 pub mod auth;
 pub mod banner;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod listen;
 pub mod obs;
