@@ -213,32 +213,31 @@ fn value(field: Field, message: &Publish<'_>, now: Duration) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A message as JSON; with `parsed` the payload is a JSON value itself, if it is one.
+/// A message as JSON, in mosquitto_sub's order; with `parsed` the payload is a JSON value itself, if it is one.
 fn json(message: &Publish<'_>, now: Duration, parsed: bool) -> String {
-    use serde_json::{Map, Value};
+    use serde_json::Value;
     let payload_text = String::from_utf8_lossy(message.payload).into_owned();
     let payload = match parsed {
         true => serde_json::from_slice(message.payload).unwrap_or(Value::String(payload_text)),
         false => Value::String(payload_text),
     };
-    let mut object = Map::new();
-    let mut put = |name: &str, value: Value| {
-        object.insert(name.to_owned(), value);
-    };
-    put("tst", iso(now, true).into());
-    put("topic", message.topic.into());
-    put("qos", (message.qos as u8).into());
-    put("retain", u8::from(message.retain).into());
-    put("payloadlen", message.payload.len().into());
+    let mut fields: Vec<(&str, Value)> = vec![
+        ("tst", iso(now, true).into()),
+        ("topic", message.topic.into()),
+        ("qos", (message.qos as u8).into()),
+        ("retain", u8::from(message.retain).into()),
+        ("payloadlen", message.payload.len().into()),
+    ];
     if message.packet_id != 0 {
-        put("mid", message.packet_id.into());
+        fields.push(("mid", message.packet_id.into()));
     }
     let props = properties(message);
     if !props.is_empty() {
-        put("properties", Value::Object(props));
+        fields.push(("properties", Value::Object(props)));
     }
-    put("payload", payload);
-    Value::Object(object).to_string()
+    fields.push(("payload", payload));
+    let shown: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", shown.join(","))
 }
 
 fn properties(message: &Publish<'_>) -> serde_json::Map<String, serde_json::Value> {

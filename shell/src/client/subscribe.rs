@@ -112,7 +112,7 @@ pub async fn run(
         None => work.await,
         Some(limit) => tokio::time::timeout(limit, work)
             .await
-            .unwrap_or_else(|_| Err(ClientError { message: String::new(), code: EXIT_TIMEOUT })),
+            .unwrap_or_else(|_| Err(ClientError { message: "timed out".to_owned(), code: EXIT_TIMEOUT })),
     }
 }
 
