@@ -14,11 +14,20 @@ extern crate std;
 
 pub mod authz;
 pub mod codec;
+pub mod conn;
 pub mod ids;
 pub mod message;
 pub mod rng;
+pub mod settings;
+pub mod shard;
 pub mod store;
+pub mod sys;
 pub mod tenant;
 pub mod time;
 pub mod timer;
 pub mod topic;
+
+mod group;
+mod publish;
+mod session;
+mod subscribe;

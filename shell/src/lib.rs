@@ -1,10 +1,15 @@
-//! I/O around mast-core: listeners, configuration, authentication, observability and the command line.
+//! I/O around mast-core: configuration, authentication, listeners, the store, what operators see. No MQTT
+//! rule lives here.
 
+pub mod accept;
 pub mod auth;
 pub mod banner;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod driver;
+pub mod engine;
 pub mod listen;
 pub mod obs;
 pub mod serve;
+pub mod store;

@@ -20,6 +20,8 @@ pub enum Space {
     Inbound = 5,
     /// Shared group: members, cursor (rest = group, NUL, filter).
     Group = 6,
+    /// How far the idle live sessions of a shard have come (rest = shard, big-endian).
+    Watermark = 7,
 }
 
 impl Space {
@@ -33,6 +35,7 @@ impl Space {
             4 => Some(Space::Window),
             5 => Some(Space::Inbound),
             6 => Some(Space::Group),
+            7 => Some(Space::Watermark),
             _ => None,
         }
     }

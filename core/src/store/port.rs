@@ -85,7 +85,7 @@ pub enum Expect {
 pub enum CommitResult {
     /// Applied, and the durability class holds.
     Done {
-        /// Sequence of the commit's last part; parts are numbered consecutively up to it.
+        /// Sequence of the commit's last part; parts are numbered consecutively up to it (checks take no number).
         last: Seq,
     },
     /// Not applied, and never will be.

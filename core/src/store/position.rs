@@ -57,6 +57,23 @@ impl Position {
         }
     }
 
+    /// Moves `partition` back to `seq`; never forward.
+    pub fn lower(&mut self, partition: Partition, seq: Seq) {
+        if let Ok(i) = self.parts.binary_search_by_key(&partition, |(p, _)| *p) {
+            if seq == Seq(0) {
+                self.parts.remove(i);
+            } else {
+                self.parts[i].1 = self.parts[i].1.min(seq);
+            }
+        }
+    }
+
+    /// True if this position covers all that `other` covers.
+    #[must_use]
+    pub fn covers_all(&self, other: &Position) -> bool {
+        other.parts.iter().all(|(p, s)| self.covers(*p, *s))
+    }
+
     /// Lowers this position to the smaller of both in every partition: what two readers still need.
     pub fn lower_to(&mut self, other: &Position) {
         for (partition, seq) in &mut self.parts {

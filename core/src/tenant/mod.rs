@@ -1,3 +1,4 @@
 //! Tenants: their registry and the mount that puts every client topic under its tenant.
 
+pub mod mount;
 pub mod registry;

@@ -169,6 +169,12 @@ impl<S: Subscriber> TopicIndex<S> {
         self.list_ref(id).as_slice()
     }
 
+    /// The subscriber of a list with this key.
+    #[must_use]
+    pub fn get_in(&self, id: ListId, key: S::Key) -> Option<&S> {
+        self.list_ref(id).get(key)
+    }
+
     /// Changes whenever a filter appears or disappears, and so whenever the result of any
     /// [`matches`](Self::matches) could change. Unchanged when a subscriber joins or leaves others.
     #[must_use]

@@ -13,7 +13,7 @@ pub fn hex(text: &str) -> Vec<u8> {
             .filter(|b| !b.is_ascii_whitespace())
             .map(|b| (b as char).to_digit(16).unwrap() as u8)
             .collect();
-        assert!(digits.len() % 2 == 0, "odd number of digits in {text}");
+        assert!(digits.len().is_multiple_of(2), "odd number of digits in {text}");
         out.extend(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]));
         out.extend(parts.next().unwrap_or_default().bytes());
     }

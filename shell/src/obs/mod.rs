@@ -1,5 +1,6 @@
 //! Observability: logs, metrics, health, their HTTP endpoint, the service manager and signals.
 
+pub mod broker;
 pub mod health;
 pub mod http;
 pub mod log;

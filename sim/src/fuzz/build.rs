@@ -181,7 +181,9 @@ impl<'a> Source<'a> {
         let will_buf = self.props(&[1, 2, 3, 8, 9, 24, 38]);
         let (client_id, topic, payload) = (self.text(), self.text(), self.binary());
         let username = self.flag().then(|| self.text());
-        let password = (self.flag() && (version.is_v5() || username.is_some())).then(|| self.binary());
+        let has_password = self.flag() && (version.is_v5() || username.is_some());
+        let password =
+            has_password.then(|| if self.flag() { self.binary() } else { self.text().into_bytes() });
         f(&Packet::Connect(Connect {
             version,
             bridge: self.flag() && !version.is_v5(),

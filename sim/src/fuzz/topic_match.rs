@@ -3,8 +3,8 @@
 
 use mast_core::topic::naive::naive_matches;
 use mast_core::topic::{
-    Interest, Limits, RetainedCursor, RetainedIndex, ScanStep, Subscriber, TopicIndex, check_filter, check_name,
-    has_wildcard, matches,
+    Interest, Limits, RetainedCursor, RetainedIndex, ScanStep, Subscriber, TopicIndex, check_filter,
+    check_name, has_wildcard, matches,
 };
 use std::collections::BTreeMap;
 

@@ -1,0 +1,109 @@
+//! How connections end: by the client, by us with a reason, or by the network.
+
+use crate::codec::{self, Disconnect, Packet, Props, Reason, Version, Violation};
+use crate::conn::Phase;
+use crate::ids::{ConnId, SessionId};
+use crate::shard::Shard;
+use crate::shard::input::{Effect, LogEvent};
+
+impl Shard {
+    /// The client broke the protocol: the reason that the specification names, then close [MQTT-4.13.1-1].
+    pub(crate) fn violation(&mut self, id: ConnId, violation: Violation) {
+        self.plane.counters.violations += 1;
+        self.log(LogEvent::Violation {
+            conn: id,
+            reason: violation.reason.0,
+            why: violation.why,
+            statement: violation.statement,
+        });
+        self.disconnect(id, violation.reason);
+    }
+
+    /// Ends a connection from our side. An MQTT 5 client hears why [MQTT-3.14.0-1]; for the session it is
+    /// an unclean end.
+    pub(crate) fn disconnect(&mut self, id: ConnId, reason: Reason) {
+        let Some(conn) = self.plane.conn(id) else { return };
+        if conn.phase == Phase::Closing {
+            return;
+        }
+        if conn.version == Version::V5 && conn.phase == Phase::Online {
+            let packet = Packet::Disconnect(Disconnect { reason, props: Props::EMPTY });
+            if packet.encoded_len(Version::V5) <= conn.max_packet_out as usize {
+                let mut failed = false;
+                self.plane.write(id, |conn| failed = packet.encode(conn.version, conn.out.tail()).is_err());
+                debug_assert!(!failed, "a DISCONNECT without properties always encodes");
+            }
+        }
+        self.shut(id, true);
+    }
+
+    /// Takes the connection from its session and tells the driver to close it.
+    pub(crate) fn shut(&mut self, id: ConnId, publish_will: bool) {
+        let Some(conn) = self.plane.conn(id) else { return };
+        if conn.phase == Phase::Closing {
+            return;
+        }
+        let was_online = conn.phase == Phase::Online;
+        conn.phase = Phase::Closing;
+        conn.hold = alloc::vec::Vec::new();
+        let session = conn.session;
+        self.effects.push(Effect::Close { conn: id, flush: true });
+        self.detach(id, session, publish_will, was_online);
+    }
+
+    /// The socket is gone.
+    pub(crate) fn closed(&mut self, id: ConnId) {
+        let Some(conn) = self.plane.conn(id) else { return };
+        let (phase, session) = (conn.phase, conn.session);
+        if phase != Phase::Closing {
+            conn.phase = Phase::Closing;
+            self.detach(id, session, true, phase == Phase::Online);
+        }
+        self.plane.counters.disconnects += 1;
+        self.plane.conns[id.idx as usize] = None;
+    }
+
+    /// DISCONNECT from the client.
+    pub(crate) fn disconnect_in(
+        &mut self,
+        id: ConnId,
+        session: SessionId,
+        disconnect: &Disconnect<'_>,
+    ) -> Result<(), Violation> {
+        let max = self.plane.settings.session_expiry_max;
+        if let Some(expiry) = disconnect.props.session_expiry() {
+            let Some(state) = self.plane.session(session) else { return Ok(()) };
+            if state.expiry_secs == 0 && expiry != 0 {
+                // MQTT 5, 3.14.2.2.2
+                return Err(Violation {
+                    reason: Reason::PROTOCOL_ERROR,
+                    why: "DISCONNECT raises a session expiry of 0",
+                    statement: "",
+                });
+            }
+            state.expiry_secs = expiry.min(max);
+        }
+        // [MQTT-3.14.4-3] 0x04 asks for the will; every other reason from a client but 0x00 is unclean too.
+        self.shut(id, disconnect.reason != Reason::SUCCESS);
+        Ok(())
+    }
+
+    /// Drains: every client is told, every session is written.
+    pub(crate) fn drain(&mut self, reason: Reason) {
+        self.draining = true;
+        let ids: alloc::vec::Vec<ConnId> = self.plane.conns.iter().flatten().map(|c| c.id).collect();
+        for id in ids {
+            if self.plane.is_online(id) {
+                self.disconnect(id, reason);
+            } else {
+                self.shut(id, true);
+            }
+        }
+        self.flush_cursors();
+    }
+
+    /// Writes an acknowledgement.
+    pub(crate) fn put_ack(&mut self, id: ConnId, kind: codec::AckKind, packet_id: u16, reason: Reason) {
+        self.plane.write(id, |conn| codec::put_ack(kind, packet_id, reason, conn.version, conn.out.tail()));
+    }
+}

@@ -1,0 +1,100 @@
+//! A client connection inside its shard: what lives as long as the socket.
+
+pub mod handshake;
+pub mod outbuf;
+
+pub(crate) mod acks;
+pub(crate) mod admit;
+pub(crate) mod alias;
+pub(crate) mod close;
+pub(crate) mod receive;
+pub(crate) mod timing;
+
+use crate::codec::Version;
+use crate::conn::acks::AckQueue;
+use crate::conn::alias::{AliasesIn, AliasesOut};
+use crate::conn::outbuf::OutBuf;
+use crate::ids::{ConnId, SessionId};
+use crate::tenant::mount::Mount;
+use crate::time::Mono;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// CONNACK waits for the store: nothing is read from the client's stream.
+    Connecting,
+    /// CONNACK is out.
+    Online,
+    /// Nothing more is read; the driver was told to close.
+    Closing,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub id: ConnId,
+    pub phase: Phase,
+    pub version: Version,
+    pub mount: Mount,
+    pub session: SessionId,
+    pub out: OutBuf,
+    /// In the dirty list.
+    pub dirty: bool,
+    /// The driver was told to stop reading.
+    pub paused: bool,
+    /// Bytes not yet processed: an incomplete frame, or whatever came while nothing could be processed.
+    pub hold: Vec<u8>,
+    /// Silence allowed, µs; 0 = any.
+    pub keep_alive_micros: u64,
+    pub last_seen: Mono,
+    /// Since when output waits without any progress.
+    pub stalled_since: Option<Mono>,
+    /// Maximum Packet Size of the client, bytes.
+    pub max_packet_out: u32,
+    /// The client wants reason strings and user properties [MQTT-3.1.2-29].
+    pub problem_info: bool,
+    pub aliases_in: AliasesIn,
+    pub aliases_out: AliasesOut,
+    pub acks: AckQueue,
+    /// Our Receive Maximum towards this client.
+    pub acks_max: u16,
+    /// Appends of this connection that the store has not answered.
+    pub appends: Vec<(u64, u32)>,
+    pub appends_total: u32,
+    pub username: Option<Box<str>>,
+    /// A stock bridge: its subscriptions act as no-local and retain-as-published.
+    pub bridge: bool,
+    pub auth_method: Option<Box<str>>,
+}
+
+impl Conn {
+    pub fn new(id: ConnId, version: Version, mount: Mount, session: SessionId, now: Mono) -> Conn {
+        Conn {
+            id,
+            phase: Phase::Connecting,
+            version,
+            mount,
+            session,
+            out: OutBuf::default(),
+            dirty: false,
+            paused: false,
+            hold: Vec::new(),
+            keep_alive_micros: 0,
+            last_seen: now,
+            stalled_since: None,
+            max_packet_out: u32::MAX,
+            problem_info: true,
+            aliases_in: AliasesIn::default(),
+            aliases_out: AliasesOut::default(),
+            acks: AckQueue::default(),
+            acks_max: u16::MAX,
+            appends: Vec::new(),
+            appends_total: 0,
+            username: None,
+            bridge: false,
+            auth_method: None,
+        }
+    }
+}

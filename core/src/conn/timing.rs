@@ -1,0 +1,60 @@
+//! Keep alive and stalled sockets: one lazy timer per connection that looks at both.
+
+use crate::codec::Reason;
+use crate::conn::Phase;
+use crate::ids::ConnId;
+use crate::shard::Shard;
+use crate::shard::timers::Timer;
+
+/// How long an incomplete packet may take where keep alive is off, µs.
+const PARTIAL_MICROS: u64 = 30_000_000;
+/// How often a connection without keep alive is looked at, µs.
+const LOOK_MICROS: u64 = 30_000_000;
+
+impl Shard {
+    pub(crate) fn arm_idle(&mut self, id: ConnId) {
+        let now = self.plane.now.mono;
+        let stall = self.plane.settings.stall_ms * 1000;
+        let Some(conn) = self.plane.conn(id) else { return };
+        let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)));
+        if conn.keep_alive_micros > 0 {
+            due = due.min(conn.last_seen.after_micros(conn.keep_alive_micros));
+        }
+        self.at(due, Timer::Idle(id));
+    }
+
+    pub(crate) fn idle_due(&mut self, id: ConnId) {
+        let now = self.plane.now.mono;
+        let stall = self.plane.settings.stall_ms * 1000;
+        let Some(conn) = self.plane.conn(id) else { return };
+        if conn.phase == Phase::Closing {
+            return;
+        }
+        let silent = now.micros_since(conn.last_seen);
+        // While we don't read it ourselves, its silence says nothing.
+        if conn.keep_alive_micros > 0 && silent >= conn.keep_alive_micros && !conn.paused {
+            // [MQTT-3.1.2-22]
+            self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
+            return;
+        }
+        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !conn.paused && silent >= PARTIAL_MICROS {
+            self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
+            return;
+        }
+        conn.out.shrink_if_idle();
+        if conn.out.is_empty() {
+            conn.stalled_since = None;
+        } else if conn.stalled_since.is_none() {
+            conn.stalled_since = Some(now);
+        }
+        let stalled = conn.stalled_since.is_some_and(|since| now.micros_since(since) >= stall);
+        let session = conn.session;
+        // A persistent session's socket is not cut before keep alive says so: it loses nothing by waiting.
+        let persistent = self.plane.session(session).is_some_and(|s| s.persistent);
+        if stalled && !persistent {
+            self.disconnect(id, Reason::QUOTA_EXCEEDED);
+            return;
+        }
+        self.arm_idle(id);
+    }
+}

@@ -1,0 +1,365 @@
+//! A PUBLISH from a client: what is refused, what must be stored before its acknowledgement, what is
+//! routed at once.
+
+use crate::authz::Access;
+use crate::codec::{AckKind, Publish, Reason, Version, Violation};
+use crate::conn::acks::AckState;
+use crate::conn::alias::AliasError;
+use crate::ids::{ConnId, SessionId};
+use crate::message::{Message, MessageParts, QoS};
+use crate::session::plane::Outgoing;
+use crate::session::will::cap_expiry;
+use crate::shard::complete::reason_of;
+use crate::shard::ops::Op;
+use crate::shard::{EMBEDDED, Shard};
+use crate::store::key::Space;
+use crate::store::port::{Append, CommitResult, Expect, Refusal, Write};
+use crate::sys::Drop;
+use crate::topic;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+const fn violation(reason: Reason, why: &'static str, statement: &'static str) -> Violation {
+    Violation { reason, why, statement }
+}
+
+impl Shard {
+    pub(crate) fn publish_in(
+        &mut self,
+        id: ConnId,
+        session: SessionId,
+        publish: &Publish<'_>,
+    ) -> Result<(), Violation> {
+        self.plane.counters.publish_in += 1;
+        match publish.props.topic_alias() {
+            None => self.publish_named(id, session, publish, publish.topic),
+            Some(alias) => {
+                let topic = self.resolve_alias(id, alias, publish.topic)?;
+                self.publish_named(id, session, publish, &topic)
+            }
+        }
+    }
+
+    fn resolve_alias(&mut self, id: ConnId, alias: u16, topic: &str) -> Result<String, Violation> {
+        let Some(conn) = self.plane.conn(id) else { return Ok(String::new()) };
+        let named = if topic.is_empty() {
+            conn.aliases_in.get(alias).map(String::from)
+        } else {
+            conn.aliases_in.set(alias, topic).map(|()| String::from(topic))
+        };
+        named.map_err(|error| match error {
+            AliasError::Range => {
+                violation(Reason::TOPIC_ALIAS_INVALID, "topic alias 0 or above the maximum", "MQTT-3.3.2-9")
+            }
+            AliasError::Unknown => violation(Reason::PROTOCOL_ERROR, "topic alias was never set", ""),
+        })
+    }
+
+    fn publish_named(
+        &mut self,
+        id: ConnId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Result<(), Violation> {
+        self.check_publish(publish, topic)?;
+        let settings_receive_max = self.plane.settings.receive_maximum;
+        let wall = self.plane.now.wall;
+        let expiry = cap_expiry(publish.props.message_expiry(), &self.plane.settings);
+        let Some(session) = self.plane.session(session_id) else { return Ok(()) };
+        let (mount, uid) = (session.mount, session.uid);
+        let known = publish.qos == QoS::ExactlyOnce && session.inbound.contains(&publish.packet_id);
+        let inbound = session.inbound.len();
+        let denied =
+            session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
+                || topic.starts_with("$SYS");
+        let Some(conn) = self.plane.conn(id) else { return Ok(()) };
+        let version = conn.version;
+        // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
+        let waiting_qos1 = conn.acks.count(AckKind::PubAck);
+        if publish.qos > QoS::AtMostOnce
+            && !known
+            && version == Version::V5
+            && waiting_qos1 + inbound >= settings_receive_max as usize
+        {
+            return Err(violation(
+                Reason::RECEIVE_MAXIMUM_EXCEEDED,
+                "more unacknowledged publishes than Receive Maximum",
+                "MQTT-3.3.4-7",
+            ));
+        }
+        if known {
+            // [MQTT-4.3.3-10] Ours already: acknowledge, deliver no second time. If its append is still
+            // unanswered, that answer brings the PUBREC.
+            if !conn.acks.contains(AckKind::PubRec, publish.packet_id) {
+                self.ack_now(id, AckKind::PubRec, publish.packet_id, Reason::SUCCESS);
+            }
+            return Ok(());
+        }
+        if let Some(tenant) = self.tenant(mount.tenant()) {
+            tenant.counters.publish_in += 1;
+            tenant.counters.publish_bytes_in += publish.payload.len() as u64;
+        }
+        if denied {
+            self.deny(id, version, publish);
+            return Ok(());
+        }
+        let mut scratch = Vec::new();
+        let props = if publish.props.forwardable_is_all() {
+            publish.props.raw()
+        } else {
+            publish.props.forwardable(&mut scratch);
+            &scratch
+        };
+        let mounted = mount.mount(topic);
+        let parts = MessageParts {
+            tenant: mounted.tenant(),
+            qos: publish.qos,
+            retain: publish.retain,
+            expires: expiry.map(|secs| wall.after_secs(u64::from(secs))),
+            publisher: uid,
+            topic: mounted.local(),
+            props,
+            payload: publish.payload,
+        };
+        self.accept(id, session_id, publish.packet_id, parts);
+        Ok(())
+    }
+
+    /// What can be refused from packet and settings alone.
+    fn check_publish(&self, publish: &Publish<'_>, topic: &str) -> Result<(), Violation> {
+        let settings = &self.plane.settings;
+        if let Err(error) = topic::check_name(topic, &settings.topic_limits) {
+            let reason = if topic.is_empty() { Reason::PROTOCOL_ERROR } else { Reason::TOPIC_NAME_INVALID };
+            return Err(violation(reason, error.why(), "MQTT-3.3.2-2"));
+        }
+        if publish.qos > settings.max_qos {
+            return Err(violation(Reason::QOS_NOT_SUPPORTED, "QoS above Maximum QoS", "MQTT-3.2.2-11"));
+        }
+        if publish.retain && !settings.retain_available {
+            return Err(violation(
+                Reason::RETAIN_NOT_SUPPORTED,
+                "RETAIN, but retain is off",
+                "MQTT-3.2.2-14",
+            ));
+        }
+        if publish.props.is_empty() {
+            return Ok(());
+        }
+        if publish.props.subscription_id().is_some() {
+            return Err(violation(
+                Reason::PROTOCOL_ERROR,
+                "PUBLISH from a client with a subscription identifier",
+                "MQTT-3.3.4-6",
+            ));
+        }
+        if let Some(response) = publish.props.response_topic()
+            && let Err(error) = topic::check_name(response, &settings.topic_limits)
+        {
+            return Err(violation(Reason::TOPIC_NAME_INVALID, error.why(), "MQTT-3.3.2-14"));
+        }
+        let (mut count, mut bytes) = (0u32, 0u32);
+        for (name, value) in publish.props.user_properties() {
+            count += 1;
+            bytes += (name.len() + value.len()) as u32;
+        }
+        if count > settings.max_user_properties || bytes > settings.max_user_property_bytes {
+            return Err(violation(Reason::QUOTA_EXCEEDED, "too many user properties", ""));
+        }
+        if settings.payload_format_check
+            && publish.props.payload_format() == Some(1)
+            && core::str::from_utf8(publish.payload).is_err()
+        {
+            return Err(violation(Reason::PAYLOAD_FORMAT_INVALID, "payload is not UTF-8 as it says", ""));
+        }
+        Ok(())
+    }
+
+    /// A forbidden publish: MQTT 5 has a code, 3.x only success or closing [MQTT-3.3.5-2 of 3.1.1]; like
+    /// other brokers we let the client live and drop the message.
+    fn deny(&mut self, id: ConnId, version: Version, publish: &Publish<'_>) {
+        self.plane.counters.drop(Drop::NotAuthorized);
+        let reason = if version == Version::V5 { Reason::NOT_AUTHORIZED } else { Reason::SUCCESS };
+        match publish.qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => self.ack_now(id, AckKind::PubAck, publish.packet_id, reason),
+            QoS::ExactlyOnce => self.ack_now(id, AckKind::PubRec, publish.packet_id, reason),
+        }
+    }
+
+    /// An acknowledgement that waits for nothing but its predecessors.
+    fn ack_now(&mut self, id: ConnId, kind: AckKind, packet_id: u16, reason: Reason) {
+        let Some(conn) = self.plane.conn(id) else { return };
+        if conn.acks.is_empty() {
+            self.put_ack(id, kind, packet_id, reason);
+        } else {
+            conn.acks.push(kind, packet_id, AckState::Ready(reason));
+        }
+    }
+
+    /// A publish that may go: to the store first, or straight to its subscribers.
+    fn accept(&mut self, id: ConnId, session_id: SessionId, packet_id: u16, parts: MessageParts<'_>) {
+        let kind = match parts.qos {
+            QoS::AtMostOnce => None,
+            QoS::AtLeastOnce => Some(AckKind::PubAck),
+            QoS::ExactlyOnce => Some(AckKind::PubRec),
+        };
+        let key = self.order_key(parts.topic, parts.qos);
+        let held_up = self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key));
+        let log = parts.qos > QoS::AtMostOnce && self.wants_log(parts.tenant.0 as usize, parts.topic);
+        let persistent =
+            self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
+        let durable_id = parts.qos == QoS::ExactlyOnce && persistent;
+        if !(log || parts.retain || held_up || durable_id) {
+            if parts.qos == QoS::ExactlyOnce
+                && let Some(session) = self.plane.session(session_id)
+            {
+                session.inbound.insert(packet_id);
+            }
+            let matched = self.route(&mut Outgoing::borrowed(parts));
+            if let Some(kind) = kind {
+                let reason = self.reason_matched(id, matched);
+                self.ack_now(id, kind, packet_id, reason);
+            }
+            return;
+        }
+        let mut writes = Vec::with_capacity(2);
+        if log || parts.retain || held_up {
+            let append = Append {
+                message: Message::new(&parts),
+                partition: EMBEDDED,
+                log,
+                retain: parts.retain,
+                spill: None,
+            };
+            writes.push(Write::Append(append));
+            self.plane.counters.appended += 1;
+        } else {
+            // Only the packet id is stored; the message itself goes now.
+            self.route(&mut Outgoing::borrowed(parts));
+        }
+        let mut inbound = None;
+        if parts.qos == QoS::ExactlyOnce
+            && let Some(session) = self.plane.session(session_id)
+        {
+            session.inbound.insert(packet_id);
+            inbound = Some((session_id, packet_id));
+            if durable_id {
+                let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+                let parts: [&[u8]; 2] = [client_id.as_bytes(), &packet_id.to_be_bytes()];
+                // The message and its id are one write: it can neither be appended twice nor be forgotten.
+                writes.push(Write::Put {
+                    key: self.key(tenant, Space::Inbound, &parts),
+                    value: bytes::Bytes::from_static(&[1]),
+                    expect: Expect::Absent,
+                });
+            }
+        }
+        let Some(conn) = self.plane.conn(id) else { return };
+        let number = kind.map(|kind| conn.acks.push(kind, packet_id, AckState::Waiting));
+        conn.appends_total += 1;
+        match conn.appends.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, n)) => *n += 1,
+            None => conn.appends.push((key, 1)),
+        }
+        let class = self.class();
+        self.commit(Op::Publish { conn: id, number, key, inbound }, writes, class);
+    }
+
+    /// MQTT 5 tells that nobody listens (a success); others hear success.
+    fn reason_matched(&mut self, id: ConnId, matched: bool) -> Reason {
+        let v5 = self.plane.conn(id).is_some_and(|c| c.version == Version::V5);
+        if matched || !v5 { Reason::SUCCESS } else { Reason::NO_MATCHING_SUBSCRIBERS }
+    }
+
+    /// The store answered for a publish.
+    pub(crate) fn publish_stored(
+        &mut self,
+        id: ConnId,
+        number: Option<u64>,
+        key: u64,
+        inbound: Option<(SessionId, u16)>,
+        result: &CommitResult,
+    ) {
+        let mut reason = reason_of(result);
+        let unknown = matches!(result, CommitResult::Unknown);
+        if let (CommitResult::Refused(Refusal::Conflict { .. }), Some(_)) = (result, inbound) {
+            // The id is in the store: the message is ours already.
+            reason = Reason::SUCCESS;
+        }
+        if reason.is_error()
+            && !unknown
+            && let Some((session, packet_id)) = inbound
+            && let Some(session) = self.plane.session(session)
+        {
+            // [MQTT-4.3.3-9] Refused: the id may be used for another message.
+            session.inbound.remove(&packet_id);
+        }
+        let Some(conn) = self.plane.conn(id) else { return };
+        conn.appends_total -= 1;
+        if let Some(at) = conn.appends.iter().position(|(k, _)| *k == key) {
+            conn.appends[at].1 -= 1;
+            if conn.appends[at].1 == 0 {
+                conn.appends.swap_remove(at);
+            }
+        }
+        let v5 = conn.version == Version::V5;
+        match number {
+            None => {
+                if reason.is_error() {
+                    self.plane.counters.drop(Drop::StoreRefused);
+                }
+            }
+            // No code says "unknown": the client's retry under the same id decides. A 3.x client has no
+            // codes at all, so its connection ends instead of a lie.
+            Some(_) if (unknown && inbound.is_some()) || (reason.is_error() && !v5) => {
+                self.disconnect(id, Reason::UNSPECIFIED_ERROR);
+                return;
+            }
+            Some(number) => {
+                conn.acks.resolve(number, reason);
+                while let Some(conn) = self.plane.conn(id)
+                    && let Some((kind, packet_id, reason)) = conn.acks.pop_ready()
+                {
+                    self.put_ack(id, kind, packet_id, reason);
+                }
+            }
+        }
+        self.unhold(id);
+    }
+
+    /// What may not overtake each other: publishes of one connection with equal topic and QoS.
+    fn order_key(&self, topic: &str, qos: QoS) -> u64 {
+        use core::hash::{BuildHasher, Hash, Hasher};
+        let mut hasher = foldhash::fast::FixedState::with_seed(self.hash_seed).build_hasher();
+        topic.hash(&mut hasher);
+        (qos as u8).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// True if a persistent session or a durable group, on any shard, wants messages of this topic kept.
+    pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
+        let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
+        if !tenant.durable.is_empty() {
+            self.lists.clear();
+            tenant.durable.matches(topic, &mut self.lists);
+            if !self.lists.is_empty() {
+                return true;
+            }
+        }
+        tenant.remote.iter().any(|r| !r.durable.is_empty() && r.durable.may_match(topic))
+    }
+
+    /// The append of a message of our own (a will), if it needs one.
+    pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
+        let log = message.qos > QoS::AtMostOnce && self.wants_log(message.tenant.0 as usize, message.topic());
+        (log || message.retain).then(|| Append {
+            message: Arc::clone(message),
+            partition: EMBEDDED,
+            log,
+            retain: message.retain,
+            spill: None,
+        })
+    }
+}

@@ -1,0 +1,301 @@
+//! Coming and going of a session: attaching to a connection, going away, expiring. What ends a session
+//! runs one clean-up list, here: will, groups, indexes, interest, counters, stored keys.
+
+use crate::codec::SubOptions;
+use crate::conn::Phase;
+use crate::ids::{ConnId, SessionId};
+use crate::session::record::SessionRecord;
+use crate::session::{Session, Sub, SubKey};
+use crate::shard::Shard;
+use crate::shard::ops::Op;
+use crate::shard::peer::{InterestChange, MemberRef, PeerMsg};
+use crate::shard::timers::Timer;
+use crate::store::key::{Key, Space};
+use crate::store::port::{Expect, Write};
+use crate::topic;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+impl Shard {
+    pub(crate) fn add_session(&mut self, session: Session) -> SessionId {
+        let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+        let (idx, generation) = self.plane.sessions.insert(session);
+        let id = SessionId { idx, generation };
+        if let Some(tenant) = self.tenant(tenant) {
+            tenant.clients.insert(client_id, id);
+            tenant.counters.sessions += 1;
+        }
+        id
+    }
+
+    /// The session's connection is online: subscriptions go live, what is unfinished is sent again.
+    pub(crate) fn attach(&mut self, conn: ConnId, id: SessionId) {
+        let Some(session) = self.plane.session(id) else { return };
+        let tenant = session.mount.tenant();
+        let subscriptions: Vec<(Box<str>, SubOptions, u32)> =
+            session.subscriptions.iter().map(|(filter, s)| (filter.clone(), s.options, s.id)).collect();
+        for (filter, options, sub_id) in &subscriptions {
+            if let Ok(None) = topic::split_share(filter)
+                && let Some(tenant) = self.tenant(tenant)
+            {
+                tenant.index.insert(filter, Sub::new(SubKey::session(id), *options, *sub_id));
+            }
+        }
+        debug_assert!(self.plane.conn(conn).is_some_and(|c| c.phase == Phase::Online));
+        self.tell_presence(id);
+        self.resume_flow(id);
+    }
+
+    /// Tells the groups of a session how much it takes.
+    pub(crate) fn tell_presence(&mut self, id: SessionId) {
+        let me = self.me;
+        let Some(session) = self.plane.session(id) else { return };
+        let window = if session.conn.is_some() { session.out.quota } else { 0 };
+        let member = MemberRef { shard: me, session: id, uid: session.uid };
+        let groups: Vec<_> = session.subscriptions.values().filter_map(|s| s.group).collect();
+        for group in groups {
+            self.send(group.leader, PeerMsg::GroupPresence { group, member, window });
+        }
+    }
+
+    /// The connection is leaving its session.
+    pub(crate) fn detach(&mut self, conn: ConnId, id: SessionId, publish_will: bool, was_online: bool) {
+        let now = self.plane.now;
+        if let Some(tenant) = self.plane.conn(conn).map(|c| c.mount.tenant())
+            && let Some(tenant) = self.tenant(tenant)
+        {
+            tenant.counters.connected -= 1;
+        }
+        let head = self.plane.head.clone();
+        let Some(session) = self.plane.session(id) else { return };
+        if session.conn != Some(conn) {
+            return;
+        }
+        session.conn = None;
+        session.away_since = Some(now.wall);
+        if !publish_will {
+            // [MQTT-3.1.2-10]
+            session.will = None;
+        }
+        if !was_online {
+            // Its CONNECT is still with the store; what follows, follows then.
+            return;
+        }
+        session.feed.rewind(&head);
+        session.feed.reading = None;
+        session.reviving = false;
+        for entry in &mut session.out.inflight {
+            entry.sent = false;
+        }
+        let tenant = session.mount.tenant();
+        let filters: Vec<Box<str>> = session.subscriptions.keys().cloned().collect();
+        if let Some(tenant) = self.tenant(tenant) {
+            for filter in &filters {
+                tenant.index.remove(filter, SubKey::session(id));
+            }
+        }
+        self.scans.cancel(id);
+        if let Some(session) = self.plane.session(id) {
+            session.scans = 0;
+        }
+        self.gone(id);
+    }
+
+    /// The session has no connection now: it ends, or waits.
+    pub(crate) fn gone(&mut self, id: SessionId) {
+        let Some(session) = self.plane.session(id) else { return };
+        if !session.persistent || session.expiry_secs == 0 {
+            let writes = self.end_session_writes(id);
+            if !writes.is_empty() {
+                let class = self.class();
+                self.commit(Op::End, writes, class);
+            }
+            return;
+        }
+        self.tell_presence(id);
+        self.return_group_messages(id);
+        let mut writes = self.cursor_writes(id);
+        // Last, so that the commit's sequence is the record's revision.
+        writes.push(self.session_write(id));
+        let class = self.class();
+        // The record's revision moves with this write; until it is answered, writes of the session's
+        // next connection hang on the old one, so the next CONNECT waits (`busy`).
+        if let Some(session) = self.plane.session(id) {
+            session.busy = true;
+        }
+        self.commit(Op::Away { session: id }, writes, class);
+        self.arm_away(id);
+    }
+
+    /// Timers of an absent session: its end, and its will.
+    pub(crate) fn arm_away(&mut self, id: SessionId) {
+        let now = self.plane.now.mono;
+        let Some(session) = self.plane.session(id) else { return };
+        let expiry = session.expiry_secs;
+        let will = session.will.as_ref().map(|w| w.delay_secs);
+        if expiry != u32::MAX {
+            self.at(now.after_millis(u64::from(expiry) * 1000), Timer::Expiry(id));
+        }
+        match will {
+            Some(0) => self.will_due(id),
+            Some(delay) => self.at(now.after_millis(u64::from(delay) * 1000), Timer::WillDelay(id)),
+            None => {}
+        }
+    }
+
+    /// Looks at once whether a restored session is over, instead of after its whole interval.
+    pub(crate) fn expiry_due_soon(&mut self, id: SessionId) {
+        let now = self.plane.now;
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(since) = session.away_since else { return };
+        if session.expiry_secs != u32::MAX {
+            let left = since.after_secs(u64::from(session.expiry_secs)).millis_since(now.wall);
+            self.at(now.mono.after_millis(left), Timer::Expiry(id));
+        }
+    }
+
+    /// A session's time may be over.
+    pub(crate) fn expiry_due(&mut self, id: SessionId) {
+        let now = self.plane.now;
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(since) = session.away_since else { return };
+        if session.expiry_secs == u32::MAX || session.conn.is_some() {
+            return;
+        }
+        let end = since.after_secs(u64::from(session.expiry_secs));
+        if session.busy || end > now.wall {
+            // Early (it came back and left again, or the wall clock was set back), or a write is under way.
+            let wait = end.millis_since(now.wall).max(100);
+            self.at(now.mono.after_millis(wait), Timer::Expiry(id));
+            return;
+        }
+        let writes = self.end_session_writes(id);
+        if !writes.is_empty() {
+            let class = self.class();
+            self.commit(Op::End, writes, class);
+        }
+    }
+
+    /// Ends a session; returns what the store must do for it, will included.
+    pub(crate) fn end_session_writes(&mut self, id: SessionId) -> Vec<Write> {
+        let mut writes = self.fire_will(id);
+        self.return_group_messages(id);
+        self.return_inflight(id, None);
+        let me = self.me;
+        let Some(session) = self.plane.sessions.remove(id.idx, id.generation) else { return writes };
+        self.readmit.extend(session.waiting);
+        let tenant_id = session.mount.tenant();
+        let member = MemberRef { shard: me, session: id, uid: session.uid };
+        let mut changes: Vec<InterestChange> = Vec::new();
+        let mut name = Box::from("");
+        if let Some(tenant) = self.tenants.get_mut(tenant_id.0 as usize) {
+            name = tenant.name.clone();
+            tenant.clients.remove(&*session.client_id);
+            tenant.counters.sessions -= 1;
+            tenant.counters.subscriptions -= session.subscriptions.len() as u64;
+            for (filter, subscription) in &session.subscriptions {
+                if matches!(topic::split_share(filter), Ok(None)) {
+                    tenant.index.remove(filter, SubKey::session(id));
+                    changes.extend(tenant.remove_live(filter));
+                    if session.persistent && subscription.is_durable() {
+                        changes.extend(tenant.remove_durable(filter));
+                    }
+                }
+            }
+        }
+        for group in session.subscriptions.values().filter_map(|s| s.group) {
+            self.send(group.leader, PeerMsg::GroupLeave { group, member });
+        }
+        self.announce(tenant_id, changes);
+        self.scans.cancel(id);
+        if session.stored.revision.is_some() {
+            let client = session.client_id.as_bytes();
+            let mut delete = |space, parts: &[&[u8]]| {
+                writes.push(Write::Delete { key: Key::new(space, &name, parts), expect: Expect::Any });
+            };
+            delete(Space::Session, &[client]);
+            delete(Space::Cursor, &[client]);
+            for filter in session.subscriptions.keys() {
+                delete(Space::Filter, &[client, filter.as_bytes()]);
+            }
+            for packet_id in &session.inbound {
+                delete(Space::Inbound, &[client, &packet_id.to_be_bytes()]);
+            }
+        }
+        writes
+    }
+
+    /// The write of a session's record as it is now.
+    pub(crate) fn session_write(&mut self, id: SessionId) -> Write {
+        let owner = self.me.0;
+        let Some(session) = self.plane.session(id) else {
+            return Write::Check { key: Key::new(Space::Session, "-", &[]), expect: Expect::Any };
+        };
+        let record = SessionRecord {
+            uid: session.uid,
+            epoch: session.epoch,
+            owner,
+            persistent: session.persistent,
+            expiry_secs: session.expiry_secs,
+            away_since: session.away_since,
+            principal: session.principal.clone(),
+            will: session.will.as_deref().cloned(),
+            kind: 0,
+        };
+        let expect = session.stored.revision.map_or(Expect::Any, Expect::Revision);
+        let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+        let key = self.key(tenant, Space::Session, &[client_id.as_bytes()]);
+        Write::Put { key, value: record.encode(), expect }
+    }
+
+    /// A key of a tenant.
+    pub(crate) fn key(&self, tenant: crate::ids::TenantId, space: Space, parts: &[&[u8]]) -> Key {
+        let name = self.tenants.get(tenant.0 as usize).map_or("", |t| &*t.name);
+        Key::new(space, name, parts)
+    }
+
+    /// A CONNECT was stored, but its client had left.
+    pub(crate) fn left_while_connecting(&mut self, id: SessionId) {
+        let wall = self.plane.now.wall;
+        let Some(session) = self.plane.session(id) else { return };
+        if session.conn.is_none() {
+            if session.away_since.is_none() {
+                session.away_since = Some(wall);
+            }
+            self.gone(id);
+        }
+    }
+
+    /// A CONNECT could not be stored: the session is as it was before.
+    pub(crate) fn connect_failed(&mut self, id: SessionId, present: bool) {
+        let wall = self.plane.now.wall;
+        let Some(session) = self.plane.session(id) else { return };
+        session.conn = None;
+        session.will = None;
+        session.away_since.get_or_insert(wall);
+        if present {
+            self.arm_away(id);
+        } else {
+            // Nothing of it may remain; if the store did apply the write, a delete undoes it.
+            let mut writes = self.end_session_writes(id);
+            if writes.is_empty() {
+                return;
+            }
+            writes.retain(|w| !matches!(w, Write::Append(_)));
+            let class = self.class();
+            self.commit(Op::End, writes, class);
+        }
+    }
+
+    /// The record of a session that went away is stored (or not).
+    pub(crate) fn away_stored(&mut self, id: SessionId, result: &crate::store::port::CommitResult) {
+        let Some(session) = self.plane.session(id) else { return };
+        session.busy = false;
+        let waiting = session.waiting.take();
+        self.readmit.extend(waiting);
+        let Some(session) = self.plane.session(id) else { return };
+        if let crate::store::port::CommitResult::Done { last } = result {
+            session.stored.revision = Some(*last);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What is stored of a session: binary values that begin with a format number. A format that this
+//! version does not know is reported and left alone, never guessed at.
+
+use crate::codec::SubOptions;
+use crate::ids::SessionUid;
+use crate::message::QoS;
+use crate::session::will::Will;
+use crate::store::position::{Partition, Position, Seq};
+use crate::time::Wall;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Format of all values in this file.
+const FORMAT: u8 = 1;
+
+/// Value of [`crate::store::key::Space::Session`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SessionRecord {
+    pub uid: SessionUid,
+    /// Grows with each connection: a loser of a takeover can write nothing more.
+    pub epoch: u64,
+    /// The shard that owns it; with the node's name once there is more than one.
+    pub owner: u16,
+    pub persistent: bool,
+    pub expiry_secs: u32,
+    /// Since when it is away; `None` = connected.
+    pub away_since: Option<Wall>,
+    pub principal: Option<Box<str>>,
+    pub will: Option<Will>,
+    /// Client kind, for retention by kind.
+    pub kind: u8,
+}
+
+/// Value of [`crate::store::key::Space::Filter`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FilterRecord {
+    pub options: SubOptions,
+    pub id: u32,
+    pub start: Position,
+}
+
+/// A message in flight, as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredInflight {
+    pub packet_id: u16,
+    pub pos: (Partition, Seq),
+    pub qos: QoS,
+    pub retain: bool,
+    /// PUBREC was received: PUBREL follows, never PUBLISH again.
+    pub released: bool,
+    pub sub_ids: Vec<u32>,
+}
+
+/// Value of [`crate::store::key::Space::Cursor`]: all up to `base` is finished, but for what is in
+/// flight; so the floor is below the lowest in flight, and what is finished above the floor is known
+/// exactly. The QoS 2 window is part of it, since a finished QoS 2 message may leave the window only
+/// together with the cursor that covers it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct CursorRecord {
+    pub base: Position,
+    /// The session was at the live edge: the shard's watermark may raise `base`.
+    pub live: bool,
+    pub inflight: Vec<StoredInflight>,
+}
+
+/// Appends integers and strings.
+#[derive(Default)]
+struct Out(Vec<u8>);
+
+impl Out {
+    fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+    fn u16(&mut self, v: u16) {
+        self.0.extend_from_slice(&v.to_be_bytes());
+    }
+    fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_be_bytes());
+    }
+    fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_be_bytes());
+    }
+    fn bytes(&mut self, v: &[u8]) {
+        self.u32(v.len() as u32);
+        self.0.extend_from_slice(v);
+    }
+    fn position(&mut self, v: &Position) {
+        let entries: Vec<_> = v.iter().collect();
+        self.u16(entries.len() as u16);
+        for (partition, seq) in entries {
+            self.u16(partition.0);
+            self.u64(seq.0);
+        }
+    }
+}
+
+/// Reads them back; `None` where the value ends too early.
+struct In<'a>(&'a [u8]);
+
+impl<'a> In<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take(2).and_then(|b| b.try_into().ok()).map(u16::from_be_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take(8).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes)
+    }
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()?;
+        self.take(len as usize)
+    }
+    fn str(&mut self) -> Option<&'a str> {
+        core::str::from_utf8(self.bytes()?).ok()
+    }
+    fn position(&mut self) -> Option<Position> {
+        let n = self.u16()?;
+        let mut position = Position::start();
+        for _ in 0..n {
+            let partition = Partition(self.u16()?);
+            position.raise(partition, Seq(self.u64()?));
+        }
+        Some(position)
+    }
+    fn format(&mut self) -> Option<()> {
+        (self.u8()? == FORMAT).then_some(())
+    }
+    fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+impl SessionRecord {
+    pub fn encode(&self) -> Bytes {
+        let mut out = Out::default();
+        out.u8(FORMAT);
+        out.u64(self.uid.0);
+        out.u64(self.epoch);
+        out.u16(self.owner);
+        out.u8(u8::from(self.persistent)
+            | u8::from(self.away_since.is_some()) << 1
+            | u8::from(self.principal.is_some()) << 2
+            | u8::from(self.will.is_some()) << 3);
+        out.u8(self.kind);
+        out.u32(self.expiry_secs);
+        if let Some(at) = self.away_since {
+            out.u64(at.0);
+        }
+        if let Some(principal) = &self.principal {
+            out.bytes(principal.as_bytes());
+        }
+        if let Some(will) = &self.will {
+            out.u8(will.qos as u8 | u8::from(will.retain) << 2 | u8::from(will.expiry_secs.is_some()) << 3);
+            out.u32(will.delay_secs);
+            out.u32(will.expiry_secs.unwrap_or(0));
+            out.bytes(will.topic.as_bytes());
+            out.bytes(&will.props);
+            out.bytes(&will.payload);
+        }
+        Bytes::from(out.0)
+    }
+
+    pub fn decode(raw: &[u8]) -> Option<SessionRecord> {
+        let mut input = In(raw);
+        input.format()?;
+        let uid = SessionUid(input.u64()?);
+        let epoch = input.u64()?;
+        let owner = input.u16()?;
+        let flags = input.u8()?;
+        let kind = input.u8()?;
+        let expiry_secs = input.u32()?;
+        let away_since = if flags & 2 != 0 { Some(Wall(input.u64()?)) } else { None };
+        let principal = if flags & 4 != 0 { Some(Box::from(input.str()?)) } else { None };
+        let will = if flags & 8 != 0 {
+            let bits = input.u8()?;
+            let delay_secs = input.u32()?;
+            let expiry = input.u32()?;
+            Some(Will {
+                qos: QoS::from_bits(bits & 3)?,
+                retain: bits & 4 != 0,
+                delay_secs,
+                expiry_secs: (bits & 8 != 0).then_some(expiry),
+                topic: Box::from(input.str()?),
+                props: Box::from(input.bytes()?),
+                payload: Box::from(input.bytes()?),
+            })
+        } else {
+            None
+        };
+        let persistent = flags & 1 != 0;
+        input.end(SessionRecord {
+            uid,
+            epoch,
+            owner,
+            persistent,
+            expiry_secs,
+            away_since,
+            principal,
+            will,
+            kind,
+        })
+    }
+}
+
+impl FilterRecord {
+    pub fn encode(&self) -> Bytes {
+        let mut out = Out::default();
+        out.u8(FORMAT);
+        out.u8(self.options.to_bits());
+        out.u32(self.id);
+        out.position(&self.start);
+        Bytes::from(out.0)
+    }
+
+    pub fn decode(raw: &[u8]) -> Option<FilterRecord> {
+        let mut input = In(raw);
+        input.format()?;
+        let options = SubOptions::from_bits(input.u8()?)?;
+        let id = input.u32()?;
+        let start = input.position()?;
+        input.end(FilterRecord { options, id, start })
+    }
+}
+
+impl CursorRecord {
+    pub fn encode(&self) -> Bytes {
+        let mut out = Out::default();
+        out.u8(FORMAT);
+        out.u8(u8::from(self.live));
+        out.position(&self.base);
+        out.u32(self.inflight.len() as u32);
+        for entry in &self.inflight {
+            out.u16(entry.packet_id);
+            out.u16(entry.pos.0.0);
+            out.u64(entry.pos.1.0);
+            out.u8(entry.qos as u8 | u8::from(entry.retain) << 2 | u8::from(entry.released) << 3);
+            out.u16(entry.sub_ids.len() as u16);
+            for id in &entry.sub_ids {
+                out.u32(*id);
+            }
+        }
+        Bytes::from(out.0)
+    }
+
+    pub fn decode(raw: &[u8]) -> Option<CursorRecord> {
+        let mut input = In(raw);
+        input.format()?;
+        let live = input.u8()? & 1 != 0;
+        let base = input.position()?;
+        let n = input.u32()?;
+        let mut inflight = Vec::new();
+        for _ in 0..n {
+            let packet_id = input.u16()?;
+            let partition = Partition(input.u16()?);
+            let seq = Seq(input.u64()?);
+            let bits = input.u8()?;
+            let ids = input.u16()?;
+            let sub_ids = (0..ids).map(|_| input.u32()).collect::<Option<Vec<u32>>>()?;
+            inflight.push(StoredInflight {
+                packet_id,
+                pos: (partition, seq),
+                qos: QoS::from_bits(bits & 3)?,
+                retain: bits & 4 != 0,
+                released: bits & 8 != 0,
+                sub_ids,
+            });
+        }
+        input.end(CursorRecord { base, live, inflight })
+    }
+}
+
+/// A watermark or any other value that is a position alone.
+pub(crate) fn encode_position(position: &Position) -> Bytes {
+    let mut out = Out::default();
+    out.u8(FORMAT);
+    out.position(position);
+    Bytes::from(out.0)
+}
+
+/// See [`encode_position`].
+pub(crate) fn decode_position(raw: &[u8]) -> Option<Position> {
+    let mut input = In(raw);
+    input.format()?;
+    let position = input.position()?;
+    input.end(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CursorRecord, FilterRecord, SessionRecord, StoredInflight};
+    use crate::codec::SubOptions;
+    use crate::ids::SessionUid;
+    use crate::message::QoS;
+    use crate::session::will::Will;
+    use crate::store::position::{Partition, Position, Seq};
+    use crate::time::Wall;
+    use alloc::boxed::Box;
+    use alloc::vec;
+
+    #[test]
+    fn records_come_back_as_they_were_and_cut_ones_are_refused() {
+        let session = SessionRecord {
+            uid: SessionUid(7),
+            epoch: 3,
+            owner: 1,
+            persistent: true,
+            expiry_secs: 60,
+            away_since: Some(Wall(99)),
+            principal: Some(Box::from("ann")),
+            will: Some(Will {
+                qos: QoS::ExactlyOnce,
+                retain: true,
+                delay_secs: 5,
+                expiry_secs: Some(9),
+                topic: Box::from("w"),
+                props: Box::from(&b"\x01\x00"[..]),
+                payload: Box::from(&b"bye"[..]),
+            }),
+            kind: 0,
+        };
+        let raw = session.encode();
+        assert_eq!(SessionRecord::decode(&raw), Some(session));
+        for n in 0..raw.len() {
+            assert_eq!(SessionRecord::decode(&raw[..n]), None);
+        }
+        let filter = FilterRecord {
+            options: SubOptions {
+                qos: QoS::AtLeastOnce,
+                no_local: true,
+                retain_as_published: false,
+                retain_handling: 2,
+            },
+            id: 268_435_455,
+            start: Position::at(Partition(0), Seq(12)),
+        };
+        assert_eq!(FilterRecord::decode(&filter.encode()), Some(filter));
+        let cursor = CursorRecord {
+            base: Position::at(Partition(2), Seq(1 << 40)),
+            live: true,
+            inflight: vec![StoredInflight {
+                packet_id: 65_535,
+                pos: (Partition(2), Seq(5)),
+                qos: QoS::ExactlyOnce,
+                retain: false,
+                released: true,
+                sub_ids: vec![1, 2],
+            }],
+        };
+        assert_eq!(CursorRecord::decode(&cursor.encode()), Some(cursor));
+    }
+}

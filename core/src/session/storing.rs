@@ -1,0 +1,210 @@
+//! Writing a session's cursor and window: at once where a packet waits for it, in batches otherwise; and
+//! telling the store what nobody needs any more.
+
+use crate::codec::{AckKind, Reason};
+use crate::ids::{SessionId, TenantId};
+use crate::session::outflow::Stage;
+use crate::session::record::{CursorRecord, StoredInflight, encode_position};
+use crate::shard::Shard;
+use crate::shard::input::Effect;
+use crate::shard::ops::Op;
+use crate::shard::timers::Timer;
+use crate::store::key::Space;
+use crate::store::port::{CommitResult, Durability, Expect, Refusal, Write};
+use crate::store::position::Position;
+use alloc::vec::Vec;
+
+/// Pause before a failed cursor write is tried again, ms.
+const RETRY_MS: u64 = 1000;
+
+impl Shard {
+    /// The writes of a session's cursor as it is now; none if nothing of the session is stored.
+    pub(crate) fn cursor_writes(&mut self, id: SessionId) -> Vec<Write> {
+        let head = self.plane.head.clone();
+        let Some(session) = self.plane.session(id) else { return Vec::new() };
+        let Some(revision) = session.stored.revision else { return Vec::new() };
+        session.stored.moved = false;
+        let inflight = session
+            .out
+            .inflight
+            .iter()
+            .filter_map(|entry| {
+                Some(StoredInflight {
+                    packet_id: entry.packet_id,
+                    pos: entry.pos?,
+                    qos: entry.qos,
+                    retain: entry.retain,
+                    released: matches!(entry.stage, Stage::Releasing | Stage::Released),
+                    sub_ids: entry.sub_ids.to_vec(),
+                })
+            })
+            .collect();
+        let record = CursorRecord { base: session.feed.floor(&head), live: !session.feed.behind, inflight };
+        let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+        let client = client_id.as_bytes();
+        alloc::vec![
+            Write::Check {
+                key: self.key(tenant, Space::Session, &[client]),
+                expect: Expect::Revision(revision)
+            },
+            Write::Put {
+                key: self.key(tenant, Space::Cursor, &[client]),
+                value: record.encode(),
+                expect: Expect::Any
+            },
+        ]
+    }
+
+    /// A packet of the session waits for its cursor: write it now, or right after the write under way.
+    pub(crate) fn store_cursor(&mut self, id: SessionId) {
+        let class = self.class();
+        let Some(session) = self.plane.session(id) else { return };
+        if session.stored.writing || session.stored.retry_at.is_some() {
+            return;
+        }
+        session.stored.wanted = false;
+        session.stored.version += 1;
+        let version = session.stored.version;
+        if session.stored.revision.is_none() {
+            // Nothing of this session is durable, so nothing has to wait.
+            self.cursor_reached(id, version);
+            return;
+        }
+        session.stored.writing = true;
+        let writes = self.cursor_writes(id);
+        self.commit(Op::Cursor { session: id, version }, writes, class);
+    }
+
+    pub(crate) fn cursor_stored(&mut self, id: SessionId, version: u64, result: &CommitResult) {
+        let retry_at = self.plane.now.mono.after_millis(RETRY_MS);
+        let Some(session) = self.plane.session(id) else { return };
+        session.stored.writing = false;
+        match result {
+            CommitResult::Done { .. } => {
+                self.cursor_reached(id, version);
+                if self.plane.session(id).is_some_and(|s| s.stored.wanted) {
+                    self.store_cursor(id);
+                }
+            }
+            CommitResult::Refused(Refusal::Conflict { .. }) => {
+                // Somebody else owns the session: whatever we do with it now would be wrong.
+                if let Some(conn) = session.conn {
+                    self.disconnect(conn, Reason::SESSION_TAKEN_OVER);
+                }
+            }
+            CommitResult::Refused(_) | CommitResult::Unknown => {
+                session.stored.wanted = true;
+                session.stored.retry_at = Some(retry_at);
+                self.at(retry_at, Timer::Retry(id));
+            }
+        }
+    }
+
+    pub(crate) fn retry_store(&mut self, id: SessionId) {
+        let Some(session) = self.plane.session(id) else { return };
+        if session.stored.retry_at.take().is_some() && session.stored.wanted {
+            self.store_cursor(id);
+        }
+        self.read_on(id);
+    }
+
+    /// Everything up to `version` is durable: what waited for it leaves.
+    fn cursor_reached(&mut self, id: SessionId, version: u64) {
+        let mut index = 0;
+        while let Some(session) = self.plane.session(id) {
+            let conn = session.conn;
+            let Some(entry) = session.out.inflight.get_mut(index) else { return };
+            if entry.needs <= version {
+                match entry.stage {
+                    Stage::Reserving => {
+                        entry.stage = Stage::Sent;
+                        if conn.is_some() {
+                            entry.sent = true;
+                            let before = session.out.inflight.len();
+                            self.plane.send_inflight(id, index, false);
+                            if self.plane.session(id).is_some_and(|s| s.out.inflight.len() < before) {
+                                continue;
+                            }
+                        }
+                    }
+                    Stage::Releasing => {
+                        entry.stage = Stage::Released;
+                        // PUBLISH is never sent again: the body is not needed.
+                        entry.message = None;
+                        entry.sent = conn.is_some();
+                        let packet_id = entry.packet_id;
+                        if let Some(conn) = conn {
+                            self.put_ack(conn, AckKind::PubRel, packet_id, Reason::SUCCESS);
+                        }
+                    }
+                    Stage::Sent | Stage::Released => {}
+                }
+            }
+            index += 1;
+        }
+    }
+
+    /// Writes the cursors that moved, then the watermark that speaks for all idle live sessions.
+    pub(crate) fn flush_cursors(&mut self) {
+        let moved = core::mem::take(&mut self.moved);
+        for id in moved {
+            let Some(session) = self.plane.session(id) else { continue };
+            if !session.stored.moved {
+                continue;
+            }
+            if session.stored.revision.is_none() || session.conn.is_none() {
+                session.stored.moved = false;
+                continue;
+            }
+            if session.stored.writing {
+                session.stored.wanted = true;
+                session.stored.moved = false;
+                continue;
+            }
+            self.store_cursor(id);
+        }
+        self.flush_groups();
+        if self.watermark.as_ref() == Some(&self.plane.head) {
+            return;
+        }
+        // Submitted behind the cursors, and the store keeps the order: it never passes one of them.
+        self.watermark = Some(self.plane.head.clone());
+        let value = encode_position(&self.plane.head);
+        let me = self.me.0.to_be_bytes();
+        let writes: Vec<Write> = self
+            .tenants
+            .iter()
+            .filter(|t| t.counters.sessions > 0)
+            .map(|t| Write::Put {
+                key: crate::store::key::Key::new(Space::Watermark, &t.name, &[&me]),
+                value: value.clone(),
+                expect: Expect::Any,
+            })
+            .collect();
+        if !writes.is_empty() {
+            self.commit(Op::Watermark, writes, Durability::Stored);
+        }
+    }
+
+    /// Tells the store, per tenant, up to where its sessions here need nothing.
+    pub(crate) fn tell_floors(&mut self) {
+        let head = self.plane.head.clone();
+        let mut floors: Vec<Option<Position>> = self.tenants.iter().map(|_| None).collect();
+        for (_, _, session) in self.plane.sessions.iter() {
+            if session.needs_log()
+                && !session.subscriptions.is_empty()
+                && let Some(floor) = floors.get_mut(session.mount.tenant().0 as usize)
+            {
+                let own = session.floor(&head);
+                match floor {
+                    Some(least) => least.lower_to(&own),
+                    None => *floor = Some(own),
+                }
+            }
+        }
+        self.groups.lower_floors(&head, &mut floors);
+        for (index, floor) in floors.into_iter().enumerate() {
+            self.effects.push(Effect::Floor { tenant: TenantId(index as u32), floor });
+        }
+    }
+}

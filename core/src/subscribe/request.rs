@@ -1,0 +1,330 @@
+//! SUBSCRIBE and UNSUBSCRIBE from a client.
+
+use crate::authz::Access;
+use crate::codec::{Reason, SubOptions, Subscribe, Unsubscribe, Violation};
+use crate::conn::receive::protocol_error;
+use crate::ids::{ConnId, SessionId};
+use crate::message::QoS;
+use crate::session::record::FilterRecord;
+use crate::session::{Sub, SubKey, Subscription};
+use crate::shard::Shard;
+use crate::shard::ops::Op;
+use crate::shard::peer::{GroupJoin, InterestChange, MemberRef, PeerMsg};
+use crate::store::key::Space;
+use crate::store::port::{Expect, Write};
+use crate::subscribe::gate::{Gate, GateKind};
+use crate::subscribe::scan::ScanRequest;
+use crate::topic::{self, Shared};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Remaining work of one SUBSCRIBE while its filters are gone through.
+struct Pass {
+    gate: Gate,
+    writes: Vec<Write>,
+    changes: Vec<InterestChange>,
+}
+
+impl Shard {
+    pub(crate) fn subscribe(
+        &mut self,
+        id: ConnId,
+        session: SessionId,
+        packet: &Subscribe<'_>,
+    ) -> Result<(), Violation> {
+        let sub_id = packet.props.subscription_id().unwrap_or(0);
+        if sub_id != 0 && !self.plane.settings.subscription_id_available {
+            return Err(Violation {
+                reason: Reason::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+                why: "subscription identifier, but they are off",
+                statement: "",
+            });
+        }
+        let bridge = self.plane.conn(id).is_some_and(|c| c.bridge);
+        let gate = Gate {
+            kind: GateKind::Subscribe,
+            conn: id,
+            session,
+            packet_id: packet.packet_id,
+            codes: Vec::with_capacity(packet.filters.len()),
+            pending: 0,
+            scans: Vec::new(),
+            stored: Vec::new(),
+            joins: Vec::new(),
+        };
+        let mut pass = Pass { gate, writes: Vec::new(), changes: Vec::new() };
+        for (filter, mut options) in packet.filters.iter() {
+            if bridge && !filter.starts_with("$share") {
+                options.no_local = true;
+                options.retain_as_published = true;
+            }
+            let code = if pass.gate.codes.len() >= self.plane.settings.max_filters_per_subscribe as usize {
+                Reason::QUOTA_EXCEEDED
+            } else {
+                self.subscribe_one(session, filter, options, sub_id, &mut pass)
+            };
+            pass.gate.codes.push(code.0);
+        }
+        self.close_pass(session, pass);
+        Ok(())
+    }
+
+    /// Starts what a pass has to wait for.
+    fn close_pass(&mut self, session: SessionId, pass: Pass) {
+        let Pass { mut gate, writes, changes } = pass;
+        let Some(tenant) = self.plane.session(session).map(|s| s.mount.tenant()) else { return };
+        let announced = self.announce(tenant, changes);
+        gate.pending = u32::from(!writes.is_empty())
+            + announced.map_or(0, |_| u32::from(self.shards) - 1)
+            + gate.joins.len() as u32;
+        let tokens: Vec<u64> = announced.into_iter().chain(gate.joins.iter().map(|j| j.0)).collect();
+        let gate_id = self.set_gate(gate);
+        for token in tokens {
+            self.tokens.insert(token, gate_id);
+        }
+        if !writes.is_empty() {
+            let class = self.class();
+            self.commit(Op::Gate { idx: gate_id.0, generation: gate_id.1 }, writes, class);
+        }
+        self.try_open(gate_id);
+    }
+
+    /// One filter of a SUBSCRIBE: the code for it.
+    fn subscribe_one(
+        &mut self,
+        id: SessionId,
+        raw: &str,
+        options: SubOptions,
+        sub_id: u32,
+        pass: &mut Pass,
+    ) -> Reason {
+        let settings = &self.plane.settings;
+        let shared = match topic::split_share(raw) {
+            Ok(shared) => shared,
+            Err(_) => return Reason::TOPIC_FILTER_INVALID,
+        };
+        let filter = shared.map_or(raw, |s| s.filter);
+        if topic::check_filter(filter, &settings.topic_limits).is_err() {
+            return Reason::TOPIC_FILTER_INVALID;
+        }
+        if shared.is_some() && !settings.shared_available {
+            return Reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
+        }
+        if !settings.wildcard_available && topic::filter::has_wildcard(filter) {
+            return Reason::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED;
+        }
+        let max_filters = settings.max_filters_per_session as usize;
+        let head = self.plane.head.clone();
+        let Some(session) = self.plane.session(id) else { return Reason::UNSPECIFIED_ERROR };
+        if session.rights.as_ref().is_some_and(|r| !r.check(Access::Subscribe, filter).allowed) {
+            return Reason::NOT_AUTHORIZED;
+        }
+        let existing = session.subscriptions.get(raw).cloned();
+        if existing.is_none() && session.subscriptions.len() >= max_filters {
+            return Reason::QUOTA_EXCEEDED;
+        }
+        // A filter that was there goes on where it is [MQTT-3.8.4-3]; a new one begins now.
+        let start = existing.as_ref().filter(|e| e.is_durable()).map_or(head, |e| e.start.clone());
+        let subscription =
+            Subscription { options, id: sub_id, start, group: existing.as_ref().and_then(|e| e.group) };
+        let (persistent, client_id) = (session.persistent, session.client_id.clone());
+        let (tenant, stored) = (session.mount.tenant(), session.stored.revision);
+        session.log_filters = None;
+        session.subscriptions.insert(Box::from(raw), subscription.clone());
+        let index = pass.gate.codes.len();
+        if let (true, Some(revision)) = (persistent, stored) {
+            if pass.writes.is_empty() {
+                pass.writes.push(Write::Check {
+                    key: self.key(tenant, Space::Session, &[client_id.as_bytes()]),
+                    expect: Expect::Revision(revision),
+                });
+            }
+            let record = FilterRecord { options, id: sub_id, start: subscription.start.clone() };
+            pass.writes.push(Write::Put {
+                key: self.key(tenant, Space::Filter, &[client_id.as_bytes(), raw.as_bytes()]),
+                value: record.encode(),
+                expect: Expect::Any,
+            });
+            if existing.is_none() {
+                pass.gate.stored.push((Box::from(raw), index));
+            }
+        }
+        match shared {
+            Some(shared) => {
+                let token = self.join_group(id, shared, options.qos);
+                pass.gate.joins.push((token, Box::from(raw), index));
+            }
+            None => self.subscribe_plain(id, raw, &subscription, existing.as_ref(), pass),
+        }
+        if existing.is_none()
+            && let Some(tenant) = self.tenant(tenant)
+        {
+            tenant.counters.subscriptions += 1;
+        }
+        Reason(options.qos as u8)
+    }
+
+    fn subscribe_plain(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        subscription: &Subscription,
+        existing: Option<&Subscription>,
+        pass: &mut Pass,
+    ) {
+        let Some(session) = self.plane.session(id) else { return };
+        let (persistent, mount) = (session.persistent, session.mount);
+        let was_durable = existing.is_some_and(Subscription::is_durable);
+        let mounted = mount.mount(filter);
+        let Some(tenant) = self.of_topic(&mounted) else { return };
+        tenant
+            .index
+            .insert(mounted.local(), Sub::new(SubKey::session(id), subscription.options, subscription.id));
+        if existing.is_none() {
+            pass.changes.extend(tenant.add_live(filter));
+        }
+        if persistent && subscription.is_durable() && !was_durable {
+            pass.changes.extend(tenant.add_durable(filter));
+        }
+        if persistent && !subscription.is_durable() && was_durable {
+            pass.changes.extend(tenant.remove_durable(filter));
+        }
+        // [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
+        let wants_retained = match subscription.options.retain_handling {
+            0 => true,
+            1 => existing.is_none(),
+            _ => false,
+        };
+        if wants_retained {
+            pass.gate.scans.push(ScanRequest {
+                filter: Box::from(filter),
+                qos: subscription.options.qos,
+                sub_id: subscription.id,
+            });
+        }
+    }
+
+    /// Asks the leader of a shared subscription to take the session in; returns the token of its answer.
+    pub(crate) fn join_group(&mut self, id: SessionId, shared: Shared<'_>, qos: QoS) -> u64 {
+        let token = self.new_token();
+        let me = self.me;
+        let Some(session) = self.plane.session(id) else { return token };
+        let tenant = session.mount.tenant();
+        let join = GroupJoin {
+            tenant,
+            group: Box::from(shared.group),
+            filter: Box::from(shared.filter),
+            member: MemberRef { shard: me, session: id, uid: session.uid },
+            qos,
+            persistent: session.persistent,
+            window: if session.conn.is_some() { session.out.quota } else { 0 },
+            start: None,
+            token,
+        };
+        let leader = self.leader_of(tenant, shared.group, shared.filter);
+        self.send(leader, PeerMsg::GroupJoin(Box::new(join)));
+        token
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        id: ConnId,
+        session: SessionId,
+        packet: &Unsubscribe<'_>,
+    ) -> Result<(), Violation> {
+        let mut codes = Vec::new();
+        let mut writes = Vec::new();
+        for filter in packet.filters.iter() {
+            if filter.is_empty() {
+                return Err(protocol_error("empty topic filter", "MQTT-4.7.3-1"));
+            }
+            let malformed = match topic::split_share(filter) {
+                Ok(shared) => {
+                    let inner = shared.map_or(filter, |s| s.filter);
+                    topic::check_filter(inner, &self.plane.settings.topic_limits).is_err()
+                }
+                Err(_) => true,
+            };
+            if malformed {
+                codes.push(Reason::TOPIC_FILTER_INVALID.0);
+                continue;
+            }
+            let known = self.plane.session(session).is_some_and(|s| s.subscriptions.contains_key(filter));
+            if !known {
+                codes.push(Reason::NO_SUBSCRIPTION_EXISTED.0);
+                continue;
+            }
+            writes.extend(self.filter_delete(session, filter));
+            self.drop_subscription(session, filter);
+            codes.push(Reason::SUCCESS.0);
+        }
+        // [MQTT-3.10.4-2], [MQTT-3.10.4-3] What is unsent stops; what was begun is finished.
+        self.drop_unmatched(session);
+        let gate = Gate {
+            kind: GateKind::Unsubscribe,
+            conn: id,
+            session,
+            packet_id: packet.packet_id,
+            codes,
+            pending: u32::from(!writes.is_empty()),
+            scans: Vec::new(),
+            stored: Vec::new(),
+            joins: Vec::new(),
+        };
+        let gate_id = self.set_gate(gate);
+        if !writes.is_empty() {
+            let class = self.class();
+            self.commit(Op::Gate { idx: gate_id.0, generation: gate_id.1 }, writes, class);
+        }
+        self.try_open(gate_id);
+        Ok(())
+    }
+
+    /// The delete of a stored filter.
+    fn filter_delete(&mut self, id: SessionId, filter: &str) -> Option<Write> {
+        let session = self.plane.session(id)?;
+        session.stored.revision?;
+        let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+        let key = self.key(tenant, Space::Filter, &[client_id.as_bytes(), filter.as_bytes()]);
+        Some(Write::Delete { key, expect: Expect::Any })
+    }
+
+    /// Takes a subscription out of session, index and interest.
+    pub(crate) fn drop_subscription(&mut self, id: SessionId, filter: &str) {
+        let me = self.me;
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(subscription) = session.subscriptions.remove(filter) else { return };
+        session.log_filters = None;
+        let (tenant_id, persistent) = (session.mount.tenant(), session.persistent);
+        let member = MemberRef { shard: me, session: id, uid: session.uid };
+        let Some(tenant) = self.tenant(tenant_id) else { return };
+        tenant.counters.subscriptions -= 1;
+        let mut changes = Vec::new();
+        if matches!(topic::split_share(filter), Ok(None)) {
+            tenant.index.remove(filter, SubKey::session(id));
+            changes.extend(tenant.remove_live(filter));
+            if persistent && subscription.is_durable() {
+                changes.extend(tenant.remove_durable(filter));
+            }
+        }
+        self.announce(tenant_id, changes);
+        self.scans.cancel_filter(id, filter);
+        if let Some(group) = subscription.group {
+            self.return_group_messages_of(id, Some(group));
+            self.send(group.leader, PeerMsg::GroupLeave { group, member });
+        }
+    }
+
+    /// Forgets queued messages that no subscription matches any more.
+    fn drop_unmatched(&mut self, id: SessionId) {
+        let Some(session) = self.plane.session(id) else { return };
+        let subscriptions = &session.subscriptions;
+        let feed = &mut session.feed;
+        feed.pending.retain(|queued| {
+            matches!(queued.source, crate::session::feed::Source::Group { .. })
+                || subscriptions.keys().any(|f| topic::matches(f, queued.message.topic()))
+        });
+        feed.recount();
+        self.plane.pump(id);
+    }
+}

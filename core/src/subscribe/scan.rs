@@ -1,0 +1,268 @@
+//! Retained messages for new subscriptions: page by page from the tenant's home shard, as fast as the
+//! receiver takes them, in bounded steps; cancelled by UNSUBSCRIBE and by the session's leaving.
+
+use crate::ids::{SessionId, ShardIx, TenantId};
+use crate::message::{Message, QoS};
+use crate::session::feed::{Queued, Source};
+use crate::shard::peer::PeerMsg;
+use crate::shard::{EMBEDDED, Shard};
+use crate::store::position::{Partition, Position, Seq};
+use crate::topic::{RetainedCursor, ScanStep};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+use smallvec::SmallVec;
+
+/// Messages of one page.
+const PAGE: u32 = 256;
+/// Bytes that one page may carry before it ends.
+const PAGE_BYTES: usize = 256 * 1024;
+/// Names visited for one page at most: what a filter skips costs too.
+const PAGE_VISITS: u32 = 4096;
+
+/// A subscription whose retained messages are due.
+#[derive(Clone, Debug)]
+pub(crate) struct ScanRequest {
+    pub filter: Box<str>,
+    pub qos: QoS,
+    pub sub_id: u32,
+}
+
+/// A scan under way.
+#[derive(Debug)]
+struct Scan {
+    session: SessionId,
+    request: ScanRequest,
+    /// Here between pages; travels with the request for one.
+    cursor: Option<Box<RetainedCursor>>,
+    /// What is retained above this was delivered live: the subscription was in effect before.
+    fence: (Partition, Seq),
+    ready: bool,
+}
+
+/// A page asked of this shard before its index had come as far as the asker.
+#[derive(Debug)]
+struct Early {
+    from: ShardIx,
+    tenant: TenantId,
+    cursor: Box<RetainedCursor>,
+    fence: (Partition, Seq),
+    max: u32,
+    token: u64,
+}
+
+/// All scans of a shard, by the token of their pages.
+#[derive(Debug, Default)]
+pub(crate) struct Scans {
+    scans: BTreeMap<u64, Scan>,
+    ready: usize,
+    early: Vec<Early>,
+    due: Vec<Early>,
+}
+
+impl Scans {
+    pub fn has_ready(&self) -> bool {
+        self.ready > 0 || !self.due.is_empty()
+    }
+
+    /// The session has room again.
+    pub fn wake(&mut self, session: SessionId) {
+        for scan in self.scans.values_mut().filter(|s| s.session == session) {
+            if scan.cursor.is_some() && !scan.ready {
+                scan.ready = true;
+                self.ready += 1;
+            }
+        }
+    }
+
+    /// Ends all scans of a session.
+    pub fn cancel(&mut self, session: SessionId) {
+        self.remove_if(|s| s.session == session);
+    }
+
+    /// Ends the scan of one subscription.
+    pub fn cancel_filter(&mut self, session: SessionId, filter: &str) {
+        self.remove_if(|s| s.session == session && &*s.request.filter == filter);
+    }
+
+    fn remove_if(&mut self, gone: impl Fn(&Scan) -> bool) {
+        self.scans.retain(|_, s| !gone(s));
+        self.ready = self.scans.values().filter(|s| s.ready).count();
+    }
+
+    /// Pages that came too early may be answered now.
+    pub fn head_moved(&mut self, head: &Position) {
+        let mut at = 0;
+        while at < self.early.len() {
+            if head.covers(self.early[at].fence.0, self.early[at].fence.1) {
+                let early = self.early.remove(at);
+                self.due.push(early);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Scans under way.
+    pub fn len(&self) -> usize {
+        self.scans.len() + self.early.len() + self.due.len()
+    }
+}
+
+impl Shard {
+    /// Begins to send retained messages of a subscription that is in effect.
+    pub(crate) fn begin_scan(&mut self, session: SessionId, request: ScanRequest) {
+        if self.plane.session(session).is_none_or(|s| s.conn.is_none()) {
+            return;
+        }
+        // A second SUBSCRIBE of a filter replaces the scan of the first.
+        self.scans.cancel_filter(session, &request.filter);
+        let cursor = Some(Box::new(RetainedCursor::new(&request.filter)));
+        let fence = (EMBEDDED, self.plane.head.get(EMBEDDED));
+        let token = self.new_token();
+        self.scans.scans.insert(token, Scan { session, request, cursor, fence, ready: true });
+        self.scans.ready += 1;
+        self.count_scans(session);
+    }
+
+    /// Keeps the session's own note of its scans, which decides whether it wakes them.
+    fn count_scans(&mut self, session: SessionId) {
+        let n = self.scans.scans.values().filter(|s| s.session == session).count();
+        if let Some(session) = self.plane.session(session) {
+            session.scans = n as u32;
+        }
+    }
+
+    /// Asks for one page of the first ready scan, or answers one that came early.
+    pub(crate) fn step_scans(&mut self, budget: &mut u32) {
+        *budget = budget.saturating_sub(PAGE);
+        if let Some(due) = self.scans.due.pop() {
+            self.retained_read(due.from, due.tenant, due.cursor, due.fence, due.max, due.token);
+            return;
+        }
+        let next = self.scans.scans.iter().find(|(_, s)| s.ready).map(|(token, s)| (*token, s.session));
+        let Some((token, session_id)) = next else {
+            self.scans.ready = 0;
+            return;
+        };
+        let settings = &self.plane.settings;
+        let (queue, bytes, high) = (settings.queue_messages, settings.queue_bytes, settings.out_high_water);
+        let room = self.plane.session(session_id).map(|s| {
+            let free = (queue / 2).saturating_sub(s.feed.pending.len());
+            (if s.feed.pending_bytes >= bytes / 2 { 0 } else { free }, s.conn, s.mount.tenant())
+        });
+        let (room, conn, tenant) = match room {
+            Some((room, Some(conn), tenant)) => (room, conn, tenant),
+            Some((_, None, _)) | None => {
+                self.scans.cancel(session_id);
+                return;
+            }
+        };
+        let blocked = self.plane.conn(conn).is_none_or(|c| c.out.len() >= high / 2);
+        let Some(scan) = self.scans.scans.get_mut(&token) else { return };
+        scan.ready = false;
+        self.scans.ready -= 1;
+        if room == 0 || blocked {
+            // `pump` wakes it when there is room.
+            return;
+        }
+        let Some(cursor) = scan.cursor.take() else { return };
+        let fence = scan.fence;
+        let home = self.home(tenant);
+        let max = PAGE.min(room as u32);
+        self.send(home, PeerMsg::RetainedRead { tenant, cursor, fence, max, token });
+    }
+
+    /// Another shard (or this one) asks for a page.
+    pub(crate) fn retained_read(
+        &mut self,
+        from: ShardIx,
+        tenant: TenantId,
+        mut cursor: Box<RetainedCursor>,
+        fence: (Partition, Seq),
+        max: u32,
+        token: u64,
+    ) {
+        if !self.plane.head.covers(fence.0, fence.1) {
+            self.scans.early.push(Early { from, tenant, cursor, fence, max, token });
+            return;
+        }
+        let now = self.plane.now.wall;
+        let Some(state) = self.tenant(tenant) else { return };
+        let mut entries = Vec::new();
+        let mut expired: Vec<Box<str>> = Vec::new();
+        let mut budget = PAGE_VISITS;
+        let mut bytes = 0;
+        let step = state.retained.scan_with(&mut cursor, &mut budget, |name, retained| {
+            if retained.message.is_expired(now) {
+                expired.push(Box::from(name));
+            } else if retained.partition == fence.0 && retained.seq <= fence.1
+                || retained.partition != fence.0
+            {
+                bytes += retained.message.size();
+                entries.push((retained.seq, Arc::clone(&retained.message)));
+            }
+            if entries.len() >= max as usize || bytes >= PAGE_BYTES {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        for name in expired {
+            // [MQTT-3.3.2-5] for the stored copy: found dead, so buried.
+            state.retained.remove(&name);
+        }
+        state.counters.retained = state.retained.len() as u64;
+        let done = step == ScanStep::Done;
+        self.send(from, PeerMsg::RetainedPage { token, cursor, entries, done });
+    }
+
+    /// A page arrived for one of our sessions.
+    pub(crate) fn retained_page(
+        &mut self,
+        token: u64,
+        cursor: Box<RetainedCursor>,
+        entries: Vec<(Seq, Arc<Message>)>,
+        done: bool,
+    ) {
+        let Some(scan) = self.scans.scans.get_mut(&token) else { return };
+        let (session, request) = (scan.session, scan.request.clone());
+        scan.cursor = Some(cursor);
+        for (seq, message) in entries {
+            self.queue_retained(session, &request, seq, message);
+        }
+        if done {
+            self.scans.scans.remove(&token);
+        } else if let Some(scan) = self.scans.scans.get_mut(&token) {
+            scan.ready = true;
+            self.scans.ready += 1;
+        }
+        self.count_scans(session);
+        self.plane.pump(session);
+    }
+
+    fn queue_retained(&mut self, session: SessionId, request: &ScanRequest, seq: Seq, message: Arc<Message>) {
+        if !self.may_receive(session, message.topic()) {
+            return;
+        }
+        let qos = message.qos.min(request.qos);
+        let mut sub_ids = SmallVec::new();
+        if request.sub_id != 0 {
+            sub_ids.push(request.sub_id);
+        }
+        // [MQTT-3.3.1-8] A message sent because of a new subscription has RETAIN 1.
+        self.plane.enqueue(
+            session,
+            Queued {
+                message,
+                pos: (qos > QoS::AtMostOnce).then_some((EMBEDDED, seq)),
+                source: Source::Retained,
+                qos,
+                retain: true,
+                sub_ids,
+            },
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Counters of a shard and of its tenants; what `$SYS` and the metrics are made from.
+
+pub(crate) mod topics;
+
+/// Why a message that somebody may have expected was not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Drop {
+    /// QoS 0 for a session that is away.
+    OfflineQos0,
+    /// QoS 0 for a socket whose buffer is over its mark.
+    SlowConsumerQos0,
+    /// Message Expiry Interval passed.
+    Expired,
+    /// Larger than the client's Maximum Packet Size.
+    TooLargeForClient,
+    /// Over the limits of an absent session.
+    OfflineLimit,
+    /// The session's start fell behind the log's beginning (age or bytes).
+    LogTrimmed,
+    /// The store refused to keep it.
+    StoreRefused,
+    /// A rule forbids it.
+    NotAuthorized,
+    /// A group has no member that could take a QoS 0 message.
+    GroupUnavailable,
+}
+
+/// All reasons, in the order of their numbers.
+pub const DROPS: [(Drop, &str); 9] = [
+    (Drop::OfflineQos0, "offline_qos0"),
+    (Drop::SlowConsumerQos0, "slow_consumer_qos0"),
+    (Drop::Expired, "expired"),
+    (Drop::TooLargeForClient, "too_large_for_client"),
+    (Drop::OfflineLimit, "offline_limit"),
+    (Drop::LogTrimmed, "log_trimmed"),
+    (Drop::StoreRefused, "store_refused"),
+    (Drop::NotAuthorized, "not_authorized"),
+    (Drop::GroupUnavailable, "group_unavailable"),
+];
+
+/// Counters of one shard. They only grow, except where "now" is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// PUBLISH packets received.
+    pub publish_in: u64,
+    /// PUBLISH packets sent.
+    pub publish_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes that the driver wrote.
+    pub bytes_out: u64,
+    /// Messages handed to the log.
+    pub appended: u64,
+    /// Messages spilled to the log for a slow clean session.
+    pub spilled: u64,
+    /// Messages read back from the log.
+    pub replayed: u64,
+    /// Connections admitted.
+    pub connects: u64,
+    /// Connections ended.
+    pub disconnects: u64,
+    /// Connections refused by the shard.
+    pub refused: u64,
+    /// Connections taken over.
+    pub takeovers: u64,
+    /// Protocol violations.
+    pub violations: u64,
+    /// Store operations that ended refused or unknown.
+    pub store_failures: u64,
+    /// Deliveries stopped because their tenant was not the receiver's. Must stay 0.
+    pub canary: u64,
+    /// By [`Drop`].
+    pub drops: [u64; DROPS.len()],
+}
+
+impl Counters {
+    /// Counts a drop.
+    #[inline]
+    pub fn drop(&mut self, reason: Drop) {
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts several.
+    pub fn drop_many(&mut self, reason: Drop, n: u64) {
+        self.drops[reason as usize] += n;
+    }
+}
+
+/// Counters of one tenant on one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantCounters {
+    /// Connections now.
+    pub connected: u64,
+    /// Sessions now, connected or not.
+    pub sessions: u64,
+    /// Subscriptions now.
+    pub subscriptions: u64,
+    /// Retained messages now.
+    pub retained: u64,
+    /// PUBLISH packets received.
+    pub publish_in: u64,
+    /// PUBLISH payload bytes received.
+    pub publish_bytes_in: u64,
+    /// PUBLISH packets sent.
+    pub publish_out: u64,
+}

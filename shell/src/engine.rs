@@ -1,0 +1,284 @@
+//! The engine of the all-in-one role: store, shard threads, acceptors, and their metrics.
+
+use crate::accept::Acceptor;
+use crate::accept::authenticate::Authenticator;
+use crate::accept::limits::Admittance;
+use crate::config::{Config, Durability as ConfigDurability, OfflinePolicy as ConfigPolicy};
+use crate::driver::clock::Clock;
+use crate::driver::mailbox::{Mail, Mailbox, StoreSink};
+use crate::driver::{ShardHandle, ShardSetup, spawn};
+use crate::obs::health::Component;
+use crate::obs::log::RateLimited;
+use crate::serve::{Context, Engine};
+use crate::store::files::os::OsFiles;
+use crate::store::{Sink, Store, StoreClient, StoreOptions};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use mast_core::codec::Reason;
+use mast_core::conn::handshake::{AuthAnswer, HandshakeConfig};
+use mast_core::ids::ShardIx;
+use mast_core::message::QoS;
+use mast_core::settings::{OfflineLimits, OfflinePolicy, Settings, ShareStrategy};
+use mast_core::shard::ShardConfig;
+use mast_core::store::port::{Durability, Restored};
+use mast_core::tenant::registry::Registry;
+use mast_core::topic::Limits as TopicLimits;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// 64 bits from the operating system's random source.
+///
+/// # Errors
+/// It has none to give.
+pub fn entropy() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("no random bytes from the system"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// The running broker.
+pub struct AllInOne {
+    shards: Vec<ShardHandle>,
+    loops: Vec<JoinHandle<()>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    context: Shared,
+    store: Option<Store>,
+}
+
+/// What reload and health need.
+struct Shared {
+    auth: Arc<crate::auth::AuthState>,
+    store: StoreClient,
+    health: Component,
+    log_limit: Arc<RateLimited<&'static str>>,
+    clock: Clock,
+}
+
+impl AllInOne {
+    /// Opens the store, restores the shards, opens the doors.
+    ///
+    /// # Errors
+    /// What failed, with the way out.
+    pub fn start(context: Context) -> Result<AllInOne, String> {
+        let Context { config, listeners, auth, metrics, health } = context;
+        let names: Vec<&str> = config.tenants.iter().map(String::as_str).collect();
+        let registry = Registry::new(&names).map_err(|(name, error)| format!("tenant {name:?}: {error:?}"))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(1024) as u16;
+        let settings = settings_of(&config);
+        let mailboxes: Vec<Arc<Mailbox>> = (0..shards).map(|_| Arc::default()).collect();
+        let store_health = health.register("store");
+        let (store, restored) = open_store(&config, &registry, &mailboxes)?;
+        let client = store.client();
+        let log_limit = Arc::new(RateLimited::new(Duration::from_secs(5), 256));
+        let clock = Clock::new();
+        let acl = auth.acl();
+        let seed = entropy().map_err(|e| e.to_string())?;
+        let restored = Arc::new(restored);
+        let mut handles = Vec::new();
+        for index in 0..shards {
+            let shard_config = ShardConfig {
+                shard: ShardIx(index),
+                shards,
+                seed: seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+                interest_seed: seed,
+                registry: registry.clone(),
+                settings: settings.clone(),
+                acl: (!acl.is_open()).then(|| Arc::clone(&acl)),
+            };
+            let setup = shard_setup(index, &mailboxes, &log_limit, clock);
+            let handle = spawn(shard_config, setup, client.clone(), Arc::clone(&restored))
+                .map_err(|e| format!("cannot start a shard thread: {e}"))?;
+            handles.push(handle);
+        }
+        drop(restored);
+        let handshake = Arc::new(HandshakeConfig {
+            max_connect_packet: config.limits.max_connect_packet,
+            connect_deadline_ms: config.limits.connect_timeout.as_millis() as u64,
+            auth_methods: Arc::from([]),
+            settings: Arc::new(settings),
+        });
+        let admittance = Arc::new(Admittance::new(&config.limits, crate::obs::process::open_file_limit().map_or(1024, |n| n as usize)));
+        let acceptor = Arc::new(Acceptor {
+            authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry, &config)),
+            admittance: Arc::clone(&admittance),
+            handshake,
+            shards: mailboxes.clone(),
+            log_limit: Arc::clone(&log_limit),
+            clock,
+            config: Arc::clone(&config),
+        });
+        crate::obs::broker::register(&metrics, &handles, &admittance, &client, &auth);
+        let mut loops = Vec::new();
+        for listener in listeners {
+            let name = listener.settings.name.clone();
+            let started = acceptor.listen(listener);
+            loops.extend(started.map_err(|e| format!("listener {name}: {e}"))?);
+        }
+        store_health.ready();
+        let context = Shared { auth, store: client, health: store_health, log_limit, clock };
+        Ok(AllInOne { shards: handles, loops, mailboxes, context, store: Some(store) })
+    }
+}
+
+fn shard_setup(
+    index: u16,
+    mailboxes: &[Arc<Mailbox>],
+    log_limit: &Arc<RateLimited<&'static str>>,
+    clock: Clock,
+) -> Arc<ShardSetup> {
+    let own = Arc::clone(&mailboxes[index as usize]);
+    let limit = Arc::clone(log_limit);
+    Arc::new(ShardSetup {
+        shard: ShardIx(index),
+        mailboxes: mailboxes.to_vec(),
+        // No authentication method is offered, so re-authentication has nothing to say yes to.
+        auth: Box::new(move |op, _question| {
+            let refused = AuthAnswer::Refuse { reason: Reason::BAD_AUTHENTICATION_METHOD };
+            own.push(Mail::Auth(op, refused));
+        }),
+        log: Box::new(move |cause, write| {
+            let now = Duration::from_micros(clock.mono().0);
+            if let Some(held_back) = limit.permit(cause, now) {
+                if held_back > 0 {
+                    tracing::info!(cause, held_back, "log lines were held back");
+                }
+                write();
+            }
+        }),
+        published: std::sync::Mutex::default(),
+    })
+}
+
+fn open_store(
+    config: &Config,
+    registry: &Registry,
+    mailboxes: &[Arc<Mailbox>],
+) -> Result<(Store, Vec<Restored>), String> {
+    let entropy = entropy().map_err(|e| e.to_string())?;
+    let mut options = StoreOptions::new(Arc::new(Clock::wall), entropy);
+    options.segment_bytes = config.store.segment_size;
+    options.ring_bytes = usize::try_from(config.store.tail_ring).unwrap_or(usize::MAX);
+    options.checkpoint_interval = config.store.checkpoint_interval;
+    options.checkpoint_bytes = usize::try_from(config.store.checkpoint_bytes).unwrap_or(usize::MAX);
+    options.min_free_bytes = config.store.reserve_bytes;
+    options.trim.min_retention = config.store.min_age;
+    options.trim.max_age = config.offline.max_age;
+    if config.limits.max_offline_bytes_per_tenant > 0 {
+        options.trim.tenant_bytes = config.limits.max_offline_bytes_per_tenant;
+    }
+    let dir = config.data_dir.join("store");
+    let files = OsFiles::new(&dir).map_err(|e| format!("store {}: {e}", dir.display()))?;
+    let sinks =
+        mailboxes.iter().map(|m| Box::new(StoreSink(Arc::clone(m))) as Box<dyn Sink>).collect();
+    Store::open(options, Arc::new(files), registry.clone(), sinks)
+        .map_err(|e| format!("store {}: {e}", dir.display()))
+}
+
+/// The core's settings of a configuration.
+#[must_use]
+pub fn settings_of(config: &Config) -> Settings {
+    let (mqtt, limits, offline) = (&config.mqtt, &config.limits, &config.offline);
+    let seconds = |d: Duration| u32::try_from(d.as_secs()).unwrap_or(u32::MAX);
+    let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Settings {
+        max_packet: mqtt.max_packet_size,
+        receive_maximum: mqtt.receive_maximum,
+        max_inflight_out: mqtt.max_inflight,
+        max_qos: QoS::from_bits(mqtt.max_qos).unwrap_or(QoS::ExactlyOnce),
+        retain_available: mqtt.retain_available,
+        wildcard_available: mqtt.wildcard_available,
+        subscription_id_available: mqtt.subscription_id_available,
+        shared_available: mqtt.shared_available,
+        topic_alias_max: mqtt.topic_alias_max,
+        topic_alias_out_max: mqtt.topic_alias_max_out,
+        keep_alive_max: if mqtt.keep_alive_off { 0 } else { seconds(mqtt.keep_alive_max).min(65_535) as u16 },
+        session_expiry_max: seconds(mqtt.session_expiry_max),
+        v3_session_expiry: seconds(mqtt.session_expiry_max),
+        message_expiry_max: seconds(mqtt.message_expiry_max),
+        topic_limits: TopicLimits {
+            max_bytes: mqtt.max_topic_bytes,
+            max_levels: mqtt.max_topic_levels,
+            max_plus: u16::try_from(limits.max_plus_per_filter).unwrap_or(u16::MAX),
+        },
+        max_filters_per_subscribe: count(limits.max_filters_per_subscribe),
+        max_filters_per_session: count(limits.max_subscriptions_per_session),
+        max_user_properties: count(limits.max_user_properties),
+        max_user_property_bytes: limits.max_user_property_bytes,
+        out_high_water: limits.socket_buffer as usize,
+        queue_messages: limits.max_queued_messages,
+        queue_bytes: usize::try_from(limits.max_queued_bytes).unwrap_or(usize::MAX),
+        stall_ms: millis(limits.stall_timeout),
+        gate_deadline_ms: millis(config.store.deadline),
+        cursor_flush_ms: 1000,
+        durability: match config.store.durability {
+            ConfigDurability::Memory => Durability::Memory,
+            ConfigDurability::Stored => Durability::Stored,
+            ConfigDurability::Synced => Durability::Synced,
+        },
+        offline: OfflineLimits {
+            max_messages: offline.max_messages,
+            max_bytes: offline.max_bytes,
+            policy: match offline.policy {
+                ConfigPolicy::DropOldest => OfflinePolicy::DropOldest,
+                ConfigPolicy::RefuseNew => OfflinePolicy::RefuseNew,
+            },
+        },
+        payload_format_check: mqtt.payload_format_check,
+        share_strategy: ShareStrategy::RoundRobin,
+        share_absence_ms: 30_000,
+        max_group_members: count(limits.max_group_members),
+        step_budget: 4096,
+        sys_interval_ms: millis(mqtt.sys_interval),
+    }
+}
+
+impl Engine for AllInOne {
+    fn reload(&mut self, config: &Arc<Config>) -> Vec<String> {
+        let acl = self.context.auth.acl();
+        let acl = (!acl.is_open()).then_some(acl);
+        for mailbox in &self.mailboxes {
+            mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), acl.clone()));
+        }
+        Vec::new()
+    }
+
+    async fn drain(&mut self) {
+        for accept in self.loops.drain(..) {
+            accept.abort();
+        }
+        for mailbox in &self.mailboxes {
+            mailbox.push(Mail::Drain(Reason::SERVER_SHUTTING_DOWN));
+        }
+        for shard in &mut self.shards {
+            // An error: the shard's thread has ended, so there is nothing to wait for.
+            (&mut shard.drained).await.unwrap_or_default();
+        }
+        if let Some(store) = self.store.take() {
+            // Off this thread: it waits for the disk.
+            tokio::task::spawn_blocking(move || store.shutdown()).await.unwrap_or_default();
+        }
+    }
+
+    async fn failed(&mut self) -> String {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if let Some(dead) = self.shards.iter().find(|s| s.thread.is_finished()) {
+                return format!("shard thread {} ended", dead.setup.shard.0);
+            }
+            let store = self.context.store.health();
+            if store.writable {
+                self.context.health.ready();
+            } else {
+                let why = store.reason.as_deref().unwrap_or("not writable");
+                self.context.health.not_ready(why);
+                let now = Duration::from_micros(self.context.clock.mono().0);
+                if self.context.log_limit.permit("store health", now).is_some() {
+                    tracing::error!(reason = why, "the store does not take writes; QoS 0 goes on");
+                }
+            }
+        }
+    }
+}

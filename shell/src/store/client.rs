@@ -1,0 +1,93 @@
+//! The shards' handle to the store.
+
+use super::index::tenants::Floor;
+use super::shared::{CommitRequest, ReadRequest, Shared, StoreHealth};
+use super::stats::StoreStats;
+use mast_core::ids::{OpId, ShardIx, TenantId};
+use mast_core::store::port::{Durability, Read, Refusal, Write};
+use mast_core::store::position::{Partition, Position};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a request costs beside its bytes, about.
+const REQUEST_OVERHEAD: usize = 128;
+
+/// The shards' handle to a store. No call blocks on the disk.
+#[derive(Clone)]
+pub struct StoreClient {
+    shared: Arc<Shared>,
+}
+
+fn bytes_of(writes: &[Write]) -> usize {
+    let each = writes.iter().map(|write| match write {
+        Write::Append(append) => append.message.size(),
+        Write::Put { key, value, .. } => key.as_bytes().len() + value.len(),
+        Write::Delete { key, .. } | Write::Check { key, .. } => key.as_bytes().len(),
+    });
+    each.sum::<usize>() + REQUEST_OVERHEAD
+}
+
+impl StoreClient {
+    pub(super) fn new(shared: Arc<Shared>) -> StoreClient {
+        StoreClient { shared }
+    }
+
+    /// Asks for a commit; its end is told to the sink of `shard`, under `op`.
+    ///
+    /// # Errors
+    /// The queue is full (callers heed [`StoreClient::is_congested`] long before) or the store is shut
+    /// down: the commit is refused, and no event will come.
+    pub fn commit(
+        &self,
+        shard: ShardIx,
+        op: OpId,
+        writes: Vec<Write>,
+        class: Durability,
+    ) -> Result<(), Refusal> {
+        let bytes = bytes_of(&writes);
+        self.shared.queue.push(CommitRequest { shard, op, writes, class, bytes })
+    }
+
+    /// Asks for a read; the answer goes to the sink of `shard`, under `op`.
+    ///
+    /// # Errors
+    /// The store is shut down: no event will come.
+    pub fn read(&self, shard: ShardIx, op: OpId, read: Read) -> Result<(), Refusal> {
+        let queued = self.shared.reads.push(ReadRequest { shard, op, read });
+        if queued { Ok(()) } else { Err(Refusal::Unavailable) }
+    }
+
+    /// Tells how far a shard still needs a tenant's log: the lowest cursor of all its sessions that read
+    /// it, those with spilled messages included; `None` if there are none. Until every shard has told for the first
+    /// time, nothing of the tenant's log is trimmed by need.
+    pub fn set_floor(&self, shard: ShardIx, tenant: TenantId, floor: Option<Position>) {
+        let mut index = self.shared.index();
+        let Some(slot) = index.tenants.slot_of(tenant) else { return };
+        if let Some(entry) = index.tenants.get_mut(slot).floors.get_mut(shard.0 as usize) {
+            *entry = match floor {
+                Some(position) => Floor::Above(position.get(Partition(0)).0),
+                None => Floor::Nothing,
+            };
+        }
+    }
+
+    /// True if publishers should be read no further for now: the queue is over half of a bound, or
+    /// changes of keys wait for their checkpoint.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.shared.queue.is_congested() || self.shared.dirty_full.load(Ordering::Relaxed)
+    }
+
+    /// How the store is.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.shared.health().clone()
+    }
+
+    /// Counters, for metrics.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.shared.gauge();
+        self.shared.counters.read()
+    }
+}
