@@ -214,9 +214,10 @@ impl ClientArgs {
         if let Some(prefix) = &self.id_prefix {
             return Ok(format!("{prefix}{}", std::process::id()));
         }
+        // MQTT 3.1 allows 23 characters: 9 for the name, 12 for 48 random bits.
         let mut random = [0u8; 8];
         aws_lc_rs::rand::fill(&mut random)
             .map_err(|_| ClientError::new("no random bytes for a client id"))?;
-        Ok(format!("mast-{command}-{:016x}", u64::from_ne_bytes(random)))
+        Ok(format!("mast-{command}-{:012x}", u64::from_ne_bytes(random) >> 16))
     }
 }
