@@ -60,10 +60,7 @@ impl SubFacts {
 /// The filter without `$share/group/`.
 #[must_use]
 pub fn inner(filter: &str) -> &str {
-    filter
-        .strip_prefix("$share/")
-        .and_then(|rest| rest.split_once('/'))
-        .map_or(filter, |(_, inner)| inner)
+    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, inner)| inner)
 }
 
 /// How often a publication reached a session.

@@ -26,8 +26,15 @@ struct Options {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options =
-        Options { seeds: 100, start: 0, seed: None, nodes: 4, shrink: false, keep_going: false, replay: None };
+    let mut options = Options {
+        seeds: 100,
+        start: 0,
+        seed: None,
+        nodes: 4,
+        shrink: false,
+        keep_going: false,
+        replay: None,
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || -> Result<u64, String> {

@@ -82,7 +82,9 @@ impl Marks {
     pub fn peer(&mut self, msg: &PeerMsg) {
         match msg {
             PeerMsg::RetainedPage { .. } => self.hit("retained page from another shard"),
-            PeerMsg::GroupSettled { outcome: Settled::Returned, .. } => self.hit("a group delivery came back"),
+            PeerMsg::GroupSettled { outcome: Settled::Returned, .. } => {
+                self.hit("a group delivery came back")
+            }
             PeerMsg::GroupRecall { .. } => self.hit("a group member was recalled"),
             PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }

@@ -115,7 +115,8 @@ impl Client {
             match &parsed {
                 None => ctx.broken = Some(format!("payload was not published: {publish:?}")),
                 Some((tenant, _, uid)) if *tenant != self.spec.tenant => {
-                    ctx.broken = Some(format!("CANARY: {uid} of tenant {tenant} reached {}", self.spec.tenant));
+                    ctx.broken =
+                        Some(format!("CANARY: {uid} of tenant {tenant} reached {}", self.spec.tenant));
                 }
                 Some((_, original, uid)) if *original != topic => {
                     ctx.broken = Some(format!("{uid} of topic {original} came as {topic}"));
@@ -189,9 +190,10 @@ impl Client {
 
     /// PUBACK (`qos` 1) or PUBREC (2).
     fn acked(&mut self, ctx: &mut Ctx<'_>, ack: &Ack<'_>, qos: u8) {
-        let found = self.out.iter().position(|o| {
-            o.packet_id == ack.packet_id && ctx.ledger.publications[o.uid as usize].qos == qos
-        });
+        let found = self
+            .out
+            .iter()
+            .position(|o| o.packet_id == ack.packet_id && ctx.ledger.publications[o.uid as usize].qos == qos);
         let Some(at) = found else {
             ctx.broken = Some(format!("acknowledgement of nothing: {ack:?}"));
             return;
@@ -209,10 +211,8 @@ impl Client {
     }
 
     fn completed(&mut self, ctx: &mut Ctx<'_>, ack: &Ack<'_>) {
-        let found = self
-            .out
-            .iter()
-            .position(|o| o.packet_id == ack.packet_id && o.stage == OutStage::Released);
+        let found =
+            self.out.iter().position(|o| o.packet_id == ack.packet_id && o.stage == OutStage::Released);
         let Some(at) = found else {
             ctx.broken = Some(format!("PUBCOMP of nothing: {ack:?}"));
             return;

@@ -75,6 +75,7 @@ pub fn is_excused(publication: &Publication, ledger: &Ledger) -> bool {
     let Some(acked) = publication.acked_at else { return true };
     let expired = publication.expiry_secs > 0;
     // Memory-class acknowledgements promise nothing about crashes.
-    let crashed = ledger.crash_excuses && ledger.crashed_at.iter().any(|at| *at >= publication.sent_at.unwrap_or(acked));
+    let crashed = ledger.crash_excuses
+        && ledger.crashed_at.iter().any(|at| *at >= publication.sent_at.unwrap_or(acked));
     expired || crashed
 }

@@ -47,7 +47,8 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
     }
     let sent = publication.sent_at.unwrap_or(0);
     let undisturbed = publication.sends <= 1 && ledger.crashed_at.iter().all(|at| *at < sent);
-    if undisturbed && session.changed_at < sent && copies <= 1 && total > copies + scans && !publication.will {
+    if undisturbed && session.changed_at < sent && copies <= 1 && total > copies + scans && !publication.will
+    {
         return tell("twice without a cause");
     }
     Ok(())

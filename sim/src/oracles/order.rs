@@ -32,7 +32,9 @@ impl Oracle for Order {
 
 impl Order {
     fn judge(&mut self, delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
-        let Some(uid) = delivery.uid.filter(|_| !delivery.repeated && !delivery.retain) else { return Ok(()) };
+        let Some(uid) = delivery.uid.filter(|_| !delivery.repeated && !delivery.retain) else {
+            return Ok(());
+        };
         let session = &ledger.sessions[delivery.client];
         let publication = &ledger.publications[uid as usize];
         let first = session.received.get(&uid).is_some_and(|r| r.plain == 1);

@@ -22,8 +22,8 @@ impl Oracle for Retained {
     fn take(&mut self, fact: &Fact, ledger: &Ledger) -> Result<(), String> {
         match fact {
             Fact::SubscribeSent { client, filters, .. } => {
-                let look = ledger.clients[*client].role == Role::Observer
-                    && filters.iter().any(|f| f.filter == "#");
+                let look =
+                    ledger.clients[*client].role == Role::Observer && filters.iter().any(|f| f.filter == "#");
                 self.looking |= look;
             }
             Fact::Delivered(d)
@@ -40,17 +40,16 @@ impl Oracle for Retained {
         if !self.looking {
             return Ok(());
         }
-        let kept: BTreeMap<(u8, String), Option<Uid>> = rest
-            .retained
-            .iter()
-            .map(|(tenant, topic, uid)| ((*tenant, topic.clone()), *uid))
-            .collect();
+        let kept: BTreeMap<(u8, String), Option<Uid>> =
+            rest.retained.iter().map(|(tenant, topic, uid)| ((*tenant, topic.clone()), *uid)).collect();
         for (key, uid) in &kept {
             let expires = uid.is_some_and(|u| ledger.publications[u as usize].expiry_secs > 0);
             match self.found.get(key) {
                 Some(found) if found == uid => {}
                 None if expires => {}
-                found => return Err(format!("{key:?}: the store keeps {uid:?}, a new subscriber saw {found:?}")),
+                found => {
+                    return Err(format!("{key:?}: the store keeps {uid:?}, a new subscriber saw {found:?}"));
+                }
             }
         }
         if let Some(key) = self.found.keys().find(|key| !kept.contains_key(*key)) {
@@ -78,14 +77,15 @@ fn last_write(key: &(u8, String), kept: Option<Uid>, ledger: &Ledger) -> Result<
             None => return Ok(()),
         },
         // Nothing is kept: fine if anything may have removed it.
-        None if ledger.publications.iter().filter(of_topic).any(|p| p.clear || p.expiry_secs > 0) => return Ok(()),
+        None if ledger.publications.iter().filter(of_topic).any(|p| p.clear || p.expiry_secs > 0) => {
+            return Ok(());
+        }
         None => 0,
     };
-    let newer = ledger
-        .publications
-        .iter()
-        .filter(of_topic)
-        .find(|p| p.acked_at.is_some() && p.expiry_secs == 0 && p.sent_at.is_some_and(|at| at > kept_acked));
+    let newer =
+        ledger.publications.iter().filter(of_topic).find(|p| {
+            p.acked_at.is_some() && p.expiry_secs == 0 && p.sent_at.is_some_and(|at| at > kept_acked)
+        });
     match newer {
         Some(p) if Some(p.uid) != kept => Err(format!("{key:?}: {kept:?} is kept, but {} is newer", p.uid)),
         Some(_) | None => Ok(()),

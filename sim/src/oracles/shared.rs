@@ -32,7 +32,9 @@ impl Oracle for SharedGroups {
     fn take(&mut self, fact: &Fact, ledger: &Ledger) -> Result<(), String> {
         match fact {
             Fact::Delivered(delivery) => self.delivered(delivery, ledger),
-            Fact::Ended { client, .. } | Fact::UnsubscribeSent { client, .. } | Fact::Connected { client, .. } => {
+            Fact::Ended { client, .. }
+            | Fact::UnsubscribeSent { client, .. }
+            | Fact::Connected { client, .. } => {
                 self.left(*client, ledger);
                 Ok(())
             }
@@ -115,8 +117,12 @@ impl SharedGroups {
                 continue;
             }
             let key = (tenant, sub.spec.filter.clone(), publication.uid);
-            if !self.taken.contains_key(&key) && !ledger.may_hold_begun(&sub.spec.filter, tenant, publication) {
-                return Err(format!("{} lost {publication:?}, though client {client} lives", sub.spec.filter));
+            if !self.taken.contains_key(&key) && !ledger.may_hold_begun(&sub.spec.filter, tenant, publication)
+            {
+                return Err(format!(
+                    "{} lost {publication:?}, though client {client} lives",
+                    sub.spec.filter
+                ));
             }
         }
         Ok(())

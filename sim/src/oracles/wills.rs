@@ -49,7 +49,9 @@ impl Oracle for Wills {
                 self.ended(*link, *end, *was_online);
                 Ok(())
             }
-            Fact::Delivered(d) if ledger.clients[d.client].role == Role::Observer && !d.retain && !d.repeated => {
+            Fact::Delivered(d)
+                if ledger.clients[d.client].role == Role::Observer && !d.retain && !d.repeated =>
+            {
                 self.seen(d.uid, d.qos, ledger)
             }
             Fact::ConnectSent { .. }

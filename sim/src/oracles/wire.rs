@@ -95,14 +95,16 @@ impl LinkWire {
             Packet::PubComp(a) => {
                 // PUBCOMPs of different ids may pass each other while the store is asked.
                 let at = self.pubcomps.iter().position(|id| *id == a.packet_id);
-                at.map(|at| self.pubcomps.remove(at)).map_or_else(|| Err("PUBCOMP without PUBREL".to_owned()), |_| Ok(()))
+                at.map(|at| self.pubcomps.remove(at))
+                    .map_or_else(|| Err("PUBCOMP without PUBREL".to_owned()), |_| Ok(()))
             }
             Packet::PubRel(a) => {
                 self.open.insert(a.packet_id, true);
                 self.window()
             }
             Packet::PingResp => {
-                self.pings = self.pings.checked_sub(1).ok_or_else(|| "PINGRESP without PINGREQ".to_owned())?;
+                self.pings =
+                    self.pings.checked_sub(1).ok_or_else(|| "PINGRESP without PINGREQ".to_owned())?;
                 Ok(())
             }
             Packet::ConnAck(_)

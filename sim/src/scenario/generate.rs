@@ -2,7 +2,8 @@
 //! which nothing else is in its way; small bounds are drawn often, so that the rare paths are walked.
 
 use super::{
-    ClientSpec, Fault, FilterSpec, Knobs, Op, Role, Scenario, TimedFault, TimedOp, Topology, WillSpec, WorldKnobs,
+    ClientSpec, Fault, FilterSpec, Knobs, Op, Role, Scenario, TimedFault, TimedOp, Topology, WillSpec,
+    WorldKnobs,
 };
 use crate::draw::Draw;
 
@@ -176,7 +177,8 @@ fn ops(d: &mut Draw, swarm: Swarm, clients: &[ClientSpec], calm_at_ms: u64) -> V
                 let name: u64 = spec.name.bytes().map(u64::from).sum();
                 let filter = GROUPS[((name + u64::from(spec.tenant)) % 2) as usize].to_owned();
                 let qos = d.range(1, 2) as u8;
-                let filters = vec![FilterSpec { filter, qos, no_local: false, rap: false, retain_handling: 0 }];
+                let filters =
+                    vec![FilterSpec { filter, qos, no_local: false, rap: false, retain_handling: 0 }];
                 ops.push(TimedOp { at_ms: begin + 400, client, op: Op::Subscribe { filters, id: 0 } });
                 for _ in 0..d.range(0, 6) {
                     let at_ms = d.range(1_000, calm_at_ms);

@@ -63,7 +63,8 @@ impl World {
         }
         let rest = self.rest();
         self.judges.at_rest(&self.ledger, &rest);
-        let all = FilterSpec { filter: "#".to_owned(), qos: 1, no_local: false, rap: false, retain_handling: 0 };
+        let all =
+            FilterSpec { filter: "#".to_owned(), qos: 1, no_local: false, rap: false, retain_handling: 0 };
         for client in 0..self.clients.len() {
             if self.clients[client].spec.role == Role::Observer {
                 self.with_client(client, |client, ctx| client.subscribe(ctx, &[all.clone()], 0));

@@ -267,7 +267,9 @@ impl World {
 
     pub(super) fn mail(&mut self, from: u16, to: u16) {
         let Some(node) = &mut self.node else { return };
-        let Some(msg) = node.mail.get_mut(&(from, to)).and_then(|(queue, _)| queue.pop_front()) else { return };
+        let Some(msg) = node.mail.get_mut(&(from, to)).and_then(|(queue, _)| queue.pop_front()) else {
+            return;
+        };
         self.feed(to, Input::Peer { from: ShardIx(from), msg });
     }
 

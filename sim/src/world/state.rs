@@ -55,9 +55,9 @@ impl State {
                     seq += 1;
                     continue;
                 }
-                Write::Put { key, expect, .. } | Write::Delete { key, expect } | Write::Check { key, expect } => {
-                    (key, *expect)
-                }
+                Write::Put { key, expect, .. }
+                | Write::Delete { key, expect }
+                | Write::Check { key, expect } => (key, *expect),
             };
             let current = within.get(key).copied().unwrap_or_else(|| self.keys.get(key).map(|(_, r)| *r));
             let holds = match expect {
@@ -233,9 +233,5 @@ fn wanted(read: &LogRead, seq: u64, append: &Append) -> Option<bool> {
 
 /// The announcement of a commit's appends.
 pub fn announcement(applied: &Applied) -> Arc<Committed> {
-    Arc::new(Committed {
-        partition: PARTITION,
-        entries: applied.entries.clone(),
-        upto: Seq(applied.last),
-    })
+    Arc::new(Committed { partition: PARTITION, entries: applied.entries.clone(), upto: Seq(applied.last) })
 }

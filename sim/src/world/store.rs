@@ -88,7 +88,8 @@ impl SimStore {
 
     /// Applies what waits (or a part of it); returns whether it must be synced before it is answered.
     pub fn apply_batch(&mut self, now: u64, draw: &mut Draw) -> bool {
-        let n = if draw.chance(50) { self.queue.len() } else { 1 + draw.below(self.queue.len() as u64) as usize };
+        let n =
+            if draw.chance(50) { self.queue.len() } else { 1 + draw.below(self.queue.len() as u64) as usize };
         let mut sync = false;
         for _ in 0..n {
             let Some(commit) = self.queue.pop_front() else { break };
@@ -108,9 +109,9 @@ impl SimStore {
         self.harmed += 1;
         let deletes = writes.iter().any(|w| matches!(w, Write::Delete { .. }));
         self.harmed_deletes += u64::from(deletes);
-        let qos2 = writes.iter().any(|w| {
-            matches!(w, Write::Append(a) if a.message.qos == mast_core::message::QoS::ExactlyOnce)
-        });
+        let qos2 = writes
+            .iter()
+            .any(|w| matches!(w, Write::Append(a) if a.message.qos == mast_core::message::QoS::ExactlyOnce));
         self.unknown_qos2 += u64::from(silent && qos2);
     }
 
@@ -175,8 +176,7 @@ impl SimStore {
     /// A shard needs nothing of a tenant up to `floor`; what no shard needs is gone at once.
     pub fn floor(&mut self, shard: u16, shards: u16, tenant: TenantId, floor: u64) {
         self.floors.insert((shard, tenant), floor);
-        let all: Option<Vec<u64>> =
-            (0..shards).map(|s| self.floors.get(&(s, tenant)).copied()).collect();
+        let all: Option<Vec<u64>> = (0..shards).map(|s| self.floors.get(&(s, tenant)).copied()).collect();
         if let Some(least) = all.and_then(|all| all.into_iter().min()) {
             self.state.trim(tenant, least);
             self.durable.trim(tenant, least);
