@@ -149,6 +149,8 @@ pub struct Publication {
     /// The payload is empty.
     pub clear: bool,
     pub will: bool,
+    /// Will Delay Interval, seconds.
+    pub delay_secs: u32,
     /// First sent, µs.
     pub sent_at: Option<u64>,
     /// Acknowledged with success, µs.
@@ -156,8 +158,6 @@ pub struct Publication {
     pub refused: bool,
     /// PUBLISH packets sent.
     pub sends: u32,
-    /// It was sent again after later ones, or an earlier one was refused: its place in the order is open.
-    pub out_of_line: bool,
 }
 
 /// The payload of a publication.

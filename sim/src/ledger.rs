@@ -271,7 +271,11 @@ impl Ledger {
             Fact::ConnectSent { client, link, clean, .. } => {
                 let alive = self.alive_now(*client);
                 let spec = &self.clients[*client];
-                let expiry = if *clean && !spec.v5 { 0 } else { spec.expiry_secs };
+                let expiry = match (spec.v5, *clean) {
+                    (true, _) => spec.expiry_secs,
+                    (false, true) => 0,
+                    (false, false) => 7 * 24 * 3600,
+                };
                 let session = &mut self.sessions[*client];
                 session.alive = alive;
                 session.link = Some(*link);

@@ -55,7 +55,7 @@ impl Shard {
                 self.release_stored(conn, session, packet_id, &result)
             }
             Op::Gate { idx, generation } => self.gate_stored((idx, generation), &result),
-            Op::Cursor { session, version } => self.cursor_stored(session, version, &result),
+            Op::Cursor { session, version, flush } => self.cursor_stored(session, version, flush, &result),
             Op::Spill { session } => self.spill_stored(session, &result),
             Op::GroupSpill { idx, generation } => self.group_spill_stored((idx, generation), &result),
             Op::GroupCursor { idx, generation } => self.group_cursor_stored((idx, generation), &result),

@@ -119,6 +119,7 @@ pub struct Shard {
     pub(crate) flush_armed: bool,
     pub(crate) sweep_armed: bool,
     pub(crate) watermark: Option<Position>,
+    pub(crate) flushing: crate::session::storing::Flushing,
     pub(crate) lists: Vec<ListId>,
     /// Cache of the connection whose publish is being handled.
     pub(crate) route_now: RouteCache,
@@ -178,6 +179,7 @@ impl Shard {
             flush_armed: false,
             sweep_armed: false,
             watermark: None,
+            flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
             route_now: RouteCache::default(),
             rules_version: 1,

@@ -31,8 +31,8 @@ pub(crate) enum Op {
     Release { conn: ConnId, session: SessionId, packet_id: u16 },
     /// Part of a SUBACK's or UNSUBACK's gate.
     Gate { idx: u32, generation: u32 },
-    /// A session's cursor and window, as of `version`.
-    Cursor { session: SessionId, version: u64 },
+    /// A session's cursor and window, as of `version`; `flush` = the watermark waits for it.
+    Cursor { session: SessionId, version: u64, flush: bool },
     /// A spilled message of a session.
     Spill { session: SessionId },
     /// A page of the log for a session.

@@ -212,11 +212,11 @@ impl Client {
             size: 0,
             clear: false,
             will,
+            delay_secs: 0,
             sent_at: None,
             acked_at: None,
             refused: false,
             sends: 0,
-            out_of_line: false,
         });
         uid
     }

@@ -106,7 +106,7 @@ impl Client {
         let topic = format!("will/{}", self.spec.name);
         let uid = self.publication(ctx.ledger, &topic, will.qos, will.retain, true);
         let publication = &mut ctx.ledger.publications[uid as usize];
-        publication.expiry_secs = 0;
+        publication.delay_secs = if self.spec.v5 { will.delay_secs } else { 0 };
         publication.size = payload(publication, 0).len();
         uid
     }

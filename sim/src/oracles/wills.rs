@@ -2,7 +2,7 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{End, Fact, Uid};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, SLACK};
 use crate::scenario::Role;
 use std::collections::BTreeMap;
 
@@ -20,6 +20,9 @@ enum Due {
 #[derive(Debug)]
 struct Will {
     client: usize,
+    sent_at: u64,
+    /// When its connection ended, µs.
+    ended_at: u64,
     due: Due,
     seen: u32,
 }
@@ -41,12 +44,13 @@ impl Oracle for Wills {
     fn take(&mut self, fact: &Fact, ledger: &Ledger) -> Result<(), String> {
         match fact {
             Fact::ConnectSent { client, link, will: Some(uid), .. } => {
-                self.wills.insert(*uid, Will { client: *client, due: Due::Maybe, seen: 0 });
+                self.come_back(*client, ledger);
+                self.wills.insert(*uid, Will { client: *client, sent_at: ledger.now, ended_at: 0, due: Due::Maybe, seen: 0 });
                 self.of_link.insert(*link, *uid);
                 Ok(())
             }
             Fact::Ended { link, end, was_online, .. } => {
-                self.ended(*link, *end, *was_online);
+                self.ended(*link, *end, *was_online, ledger.now);
                 Ok(())
             }
             Fact::Delivered(d)
@@ -54,8 +58,12 @@ impl Oracle for Wills {
             {
                 self.seen(d.uid, d.qos, ledger)
             }
-            Fact::ConnectSent { .. }
-            | Fact::Delivered(_)
+            // A client that comes back (or tries to) before its will's delay is over may call it back.
+            Fact::ConnectSent { client, .. } => {
+                self.come_back(*client, ledger);
+                Ok(())
+            }
+            Fact::Delivered(_)
             | Fact::Connected { .. }
             | Fact::Refused { .. }
             | Fact::SubscribeSent { .. }
@@ -76,7 +84,7 @@ impl Oracle for Wills {
     fn at_rest(&mut self, ledger: &Ledger, _: &Rest) -> Result<(), String> {
         for (uid, will) in &self.wills {
             let publication = &ledger.publications[*uid as usize];
-            let promised = publication.qos > 0 && !ledger.store_harmed && !ledger.crash_excuses;
+            let promised = publication.qos > 0 && is_watched(publication.tenant, will.sent_at, ledger) && !ledger.store_harmed && !ledger.crash_excuses;
             if will.due == Due::Yes && will.seen == 0 && promised {
                 return Err(format!("will {uid} of client {} never came", will.client));
             }
@@ -85,12 +93,33 @@ impl Oracle for Wills {
     }
 }
 
+/// The tenant's observer listens since before then.
+fn is_watched(tenant: u8, since: u64, ledger: &Ledger) -> bool {
+    ledger.clients.iter().zip(&ledger.sessions).any(|(spec, session)| {
+        spec.role == Role::Observer
+            && spec.tenant == tenant
+            && !session.blind
+            && session.subs.get("will/#").is_some_and(|s| s.since.is_some_and(|at| at < since))
+    })
+}
+
 impl Wills {
-    fn ended(&mut self, link: usize, end: End, was_online: bool) {
+    fn come_back(&mut self, client: usize, ledger: &Ledger) {
+        for (uid, will) in &mut self.wills {
+            let delay = u64::from(ledger.publications[*uid as usize].delay_secs) * 1_000_000;
+            let early = delay > 0 && ledger.now < will.ended_at + delay + SLACK;
+            if will.client == client && will.due == Due::Yes && early {
+                will.due = Due::Maybe;
+            }
+        }
+    }
+
+    fn ended(&mut self, link: usize, end: End, was_online: bool, now: u64) {
         let Some(will) = self.of_link.get(&link).and_then(|uid| self.wills.get_mut(uid)) else { return };
         if !was_online {
             return;
         }
+        will.ended_at = now;
         will.due = match end {
             End::WithWill | End::Cut => Due::Yes,
             // The DISCONNECT may have met a connection that the server was closing.

@@ -94,7 +94,7 @@ impl World {
         self.judges.at_rest(&self.ledger, &rest);
         for client in 0..self.clients.len() {
             let spec = &self.clients[client].spec;
-            if !spec.v5 && spec.expiry_secs > 0 {
+            if !spec.v5 {
                 // Only a clean session ends a 3.1.1 session.
                 self.connect(client, true, None);
             }
