@@ -77,14 +77,16 @@ impl Shard {
     fn finish(&mut self, id: SessionId, index: usize) {
         let Some(session) = self.plane.session(id) else { return };
         let Some(entry) = session.out.inflight.remove(index) else { return };
-        if session.persistent && !session.stored.moved {
-            session.stored.moved = true;
+        let first_move = session.persistent && !session.stored.moved;
+        session.stored.moved |= first_move;
+        let unsent = session.out.unsent();
+        if first_move {
             self.plane.followups.push(Followup::Moved(id));
         }
         if let Source::Group { group, delivery } = entry.source {
             self.plane.followups.push(Followup::Settled { group, delivery, session: id, done: true });
         }
-        if session.out.unsent() {
+        if unsent {
             self.resend(id);
         }
         let Some(session) = self.plane.session(id) else { return };
