@@ -63,7 +63,8 @@ impl AllInOne {
     pub fn start(context: Context) -> Result<AllInOne, String> {
         let Context { config, listeners, auth, metrics, health } = context;
         let names: Vec<&str> = config.tenants.iter().map(String::as_str).collect();
-        let registry = Registry::new(&names).map_err(|(name, error)| format!("tenant {name:?}: {error:?}"))?;
+        let registry =
+            Registry::new(&names).map_err(|(name, error)| format!("tenant {name:?}: {error:?}"))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(1024) as u16;
         let settings = settings_of(&config);
@@ -99,7 +100,10 @@ impl AllInOne {
             auth_methods: Arc::from([]),
             settings: Arc::new(settings),
         });
-        let admittance = Arc::new(Admittance::new(&config.limits, crate::obs::process::open_file_limit().map_or(1024, |n| n as usize)));
+        let admittance = Arc::new(Admittance::new(
+            &config.limits,
+            crate::obs::process::open_file_limit().map_or(1024, |n| n as usize),
+        ));
         let acceptor = Arc::new(Acceptor {
             authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry, &config)),
             admittance: Arc::clone(&admittance),
@@ -170,8 +174,7 @@ fn open_store(
     }
     let dir = config.data_dir.join("store");
     let files = OsFiles::new(&dir).map_err(|e| format!("store {}: {e}", dir.display()))?;
-    let sinks =
-        mailboxes.iter().map(|m| Box::new(StoreSink(Arc::clone(m))) as Box<dyn Sink>).collect();
+    let sinks = mailboxes.iter().map(|m| Box::new(StoreSink(Arc::clone(m))) as Box<dyn Sink>).collect();
     Store::open(options, Arc::new(files), registry.clone(), sinks)
         .map_err(|e| format!("store {}: {e}", dir.display()))
 }

@@ -5,6 +5,7 @@ pub mod accept;
 pub mod auth;
 pub mod banner;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod driver;
 pub mod engine;

@@ -26,6 +26,8 @@ pub(crate) struct PendingAck {
 #[derive(Debug, Default)]
 pub(crate) struct AckQueue {
     waiting: VecDeque<PendingAck>,
+    /// PUBACKs among them: each counts against Receive Maximum.
+    pubacks: usize,
     next: u64,
 }
 
@@ -34,9 +36,9 @@ impl AckQueue {
         self.waiting.len()
     }
 
-    /// Acknowledgements of one kind that wait.
-    pub fn count(&self, kind: AckKind) -> usize {
-        self.waiting.iter().filter(|a| a.kind == kind).count()
+    /// PUBACKs that wait.
+    pub fn pubacks(&self) -> usize {
+        self.pubacks
     }
 
     pub fn is_empty(&self) -> bool {
@@ -52,6 +54,7 @@ impl AckQueue {
     pub fn push(&mut self, kind: AckKind, packet_id: u16, state: AckState) -> u64 {
         let number = self.next;
         self.next += 1;
+        self.pubacks += usize::from(kind == AckKind::PubAck);
         self.waiting.push_back(PendingAck { packet_id, kind, state, number });
         number
     }
@@ -71,6 +74,7 @@ impl AckQueue {
         let AckState::Ready(reason) = first.state else { return None };
         let (kind, id) = (first.kind, first.packet_id);
         self.waiting.pop_front();
+        self.pubacks -= usize::from(kind == AckKind::PubAck);
         Some((kind, id, reason))
     }
 }

@@ -77,20 +77,20 @@ impl Shard {
                 self.refuse_admission(id, Reason::NOT_AUTHORIZED);
                 return;
             }
-            if session.busy {
+            old_epoch = session.epoch;
+            if let Some(loser) = session.conn.filter(|_| !session.busy) {
+                self.plane.counters.takeovers += 1;
+                self.log(LogEvent::TakenOver { conn: loser });
+                // [MQTT-3.1.4-3]
+                self.disconnect(loser, Reason::SESSION_TAKEN_OVER);
+            }
+            if let Some(session) = self.plane.session(old).filter(|s| s.busy) {
                 // Its record is being written. The last to ask waits; whoever waited before has lost to it.
                 let waiting = session.waiting.replace((id, Box::new(admission.clone())));
                 if let Some((loser, _)) = waiting {
                     self.refuse_admission(loser, Reason::SERVER_BUSY);
                 }
                 return;
-            }
-            old_epoch = session.epoch;
-            if let Some(loser) = session.conn {
-                self.plane.counters.takeovers += 1;
-                self.log(LogEvent::TakenOver { conn: loser });
-                // [MQTT-3.1.4-3]
-                self.disconnect(loser, Reason::SESSION_TAKEN_OVER);
             }
             // A session of expiry 0 ended just now, with its connection.
             if self.plane.session(old).is_some() {
@@ -104,8 +104,15 @@ impl Shard {
             }
         }
         let mut writes = Vec::new();
+        let mut fired = None;
         if let Some(old) = discarded {
             writes = self.end_session_writes(old);
+        } else if let Some(old) = chosen
+            && self.will_is_due(old)
+        {
+            // Its connection ended and its delay is over: that the client is back does not call it back.
+            fired = self.plane.session(old).and_then(|s| s.will.clone());
+            writes = self.fire_will(old);
         }
         let session_id = chosen.unwrap_or_else(|| {
             let uid = SessionUid(self.rng.next_u64() | 1);
@@ -126,14 +133,15 @@ impl Shard {
         session.conn = Some(id);
         session.away_since = None;
         // [MQTT-3.1.3-9] A will whose delay ran is replaced, so never sent.
-        session.will = will;
+        let replaced = core::mem::replace(&mut session.will, will);
+        let previous = if writes.is_empty() { replaced } else { fired };
         let must_store = session.persistent || session.will.is_some() || session.stored.revision.is_some();
         session.busy = must_store || !writes.is_empty();
         if let Some(conn) = self.plane.conn(id) {
             conn.session = session_id;
         }
-        let connecting =
-            Connecting { conn: id, session: session_id, present, admission: Box::new(admission.clone()) };
+        let admission = Box::new(admission.clone());
+        let connecting = Connecting { conn: id, session: session_id, present, admission, previous };
         if must_store {
             writes.push(self.session_write(session_id));
         }
@@ -157,6 +165,12 @@ impl Shard {
     pub(crate) fn connect_stored(&mut self, connecting: Connecting, result: &CommitResult) {
         let id = connecting.conn;
         let still = self.plane.conn(id).is_some_and(|c| c.phase == Phase::Connecting);
+        if self.adopt_revision(connecting.session, result) {
+            let write = self.session_write(connecting.session);
+            let class = self.class();
+            self.commit(Op::Connect(Box::new(connecting)), alloc::vec![write], class);
+            return;
+        }
         let Some(session) = self.plane.session(connecting.session) else { return };
         session.busy = false;
         let waiting = session.waiting.take();
@@ -166,6 +180,7 @@ impl Shard {
             CommitResult::Done { last } => {
                 if session.persistent || session.will.is_some() || session.stored.revision.is_some() {
                     session.stored.revision = Some(*last);
+                    session.stored.unsure = false;
                 }
                 if still {
                     self.go_online(connecting);
@@ -182,7 +197,9 @@ impl Shard {
                 if still {
                     self.refuse_admission(id, reason);
                 }
-                self.connect_failed(connecting.session, connecting.present);
+                // Without an answer the will that was due may have gone out with the record.
+                let previous = connecting.previous.filter(|_| *result != CommitResult::Unknown);
+                self.connect_failed(connecting.session, connecting.present, previous);
             }
         }
     }
@@ -202,7 +219,7 @@ impl Shard {
 
     /// CONNACK, and the session runs.
     fn go_online(&mut self, connecting: Connecting) {
-        let Connecting { conn: id, session, present, admission } = connecting;
+        let Connecting { conn: id, session, present, admission, previous: _ } = connecting;
         self.plane.counters.connects += 1;
         let Ok(connect) = admission.packet() else { return };
         self.put_connack(id, session, present, &connect, &admission);

@@ -15,6 +15,7 @@ use crate::conn::acks::AckQueue;
 use crate::conn::alias::{AliasesIn, AliasesOut};
 use crate::conn::outbuf::OutBuf;
 use crate::ids::{ConnId, SessionId};
+use crate::publish::cache::RouteCache;
 use crate::tenant::mount::Mount;
 use crate::time::Mono;
 use alloc::boxed::Box;
@@ -57,6 +58,8 @@ pub(crate) struct Conn {
     pub problem_info: bool,
     pub aliases_in: AliasesIn,
     pub aliases_out: AliasesOut,
+    /// What is known of the topic it published to last.
+    pub route: RouteCache,
     pub acks: AckQueue,
     /// Our Receive Maximum towards this client.
     pub acks_max: u16,
@@ -88,6 +91,7 @@ impl Conn {
             problem_info: true,
             aliases_in: AliasesIn::default(),
             aliases_out: AliasesOut::default(),
+            route: RouteCache::default(),
             acks: AckQueue::default(),
             acks_max: u16::MAX,
             appends: Vec::new(),

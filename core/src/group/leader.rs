@@ -111,7 +111,7 @@ impl Shard {
             feed,
             outstanding: BTreeMap::new(),
             next_delivery: 1,
-            turn: usize::MAX,
+            turn: 0,
             durable: false,
             finished,
             moved: false,

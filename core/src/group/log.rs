@@ -142,7 +142,7 @@ impl Shard {
                     })
                 })
                 .collect();
-            let record = CursorRecord { base: group.feed.floor(&head), live: false, inflight };
+            let record = CursorRecord { base: group.feed.floor(&head), live: 0, inflight };
             let Some(key) = self.group_key(id) else { continue };
             let put = Write::Put { key, value: record.encode(), expect: Expect::Any };
             self.commit(

@@ -90,7 +90,7 @@ impl Group {
             return None;
         }
         let first = match strategy {
-            ShareStrategy::RoundRobin => self.turn + 1,
+            ShareStrategy::RoundRobin => self.turn.wrapping_add(1),
             ShareStrategy::Sticky => self.turn,
             ShareStrategy::Random => random as usize,
             ShareStrategy::HashClient => spread(queued.message.publisher.0),

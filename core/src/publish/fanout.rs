@@ -74,7 +74,13 @@ impl Shard {
         let Some(tenant) = self.tenants.get(item.parts.tenant.0 as usize) else { return false };
         let mut lists = core::mem::take(&mut self.lists);
         lists.clear();
-        tenant.index.matches(item.parts.topic, &mut lists);
+        let generation = tenant.index.generation();
+        if let Some(known) = self.route_now.lists(item.parts.topic, generation) {
+            lists.extend_from_slice(known);
+        } else {
+            tenant.index.matches(item.parts.topic, &mut lists);
+            self.route_now.set_lists(item.parts.topic, generation, &lists);
+        }
         let total: usize = lists.iter().map(|l| tenant.index.list(*l).len()).sum();
         let single = lists.len() == 1;
         if single && total <= AT_ONCE {

@@ -63,7 +63,27 @@ impl Shard {
         publish: &Publish<'_>,
         topic: &str,
     ) -> Result<(), Violation> {
-        self.check_publish(publish, topic)?;
+        // Taken out for the time of this publish, and put back below.
+        let cache = self.plane.conn(id).map(|c| core::mem::take(&mut c.route));
+        self.route_now = cache.unwrap_or_default();
+        let outcome = self.publish_cached(id, session_id, publish, topic);
+        let cache = core::mem::take(&mut self.route_now);
+        if let Some(conn) = self.plane.conn(id) {
+            conn.route = cache;
+        }
+        outcome
+    }
+
+    fn publish_cached(
+        &mut self,
+        id: ConnId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Result<(), Violation> {
+        let rules = self.rules_version;
+        let known_topic = self.route_now.knows(topic, rules);
+        self.check_publish(publish, topic, known_topic)?;
         let settings_receive_max = self.plane.settings.receive_maximum;
         let wall = self.plane.now.wall;
         let expiry = cap_expiry(publish.props.message_expiry(), &self.plane.settings);
@@ -71,13 +91,17 @@ impl Shard {
         let (mount, uid) = (session.mount, session.uid);
         let known = publish.qos == QoS::ExactlyOnce && session.inbound.contains(&publish.packet_id);
         let inbound = session.inbound.len();
-        let denied =
-            session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
-                || topic.starts_with("$SYS");
+        if !known_topic {
+            let denied =
+                session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
+                    || topic.starts_with("$SYS");
+            self.route_now.learn(topic, rules, denied);
+        }
+        let denied = self.route_now.denied;
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
         // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
-        let waiting_qos1 = conn.acks.count(AckKind::PubAck);
+        let waiting_qos1 = conn.acks.pubacks();
         if publish.qos > QoS::AtMostOnce
             && !known
             && version == Version::V5
@@ -128,9 +152,9 @@ impl Shard {
     }
 
     /// What can be refused from packet and settings alone.
-    fn check_publish(&self, publish: &Publish<'_>, topic: &str) -> Result<(), Violation> {
+    fn check_publish(&self, publish: &Publish<'_>, topic: &str, known: bool) -> Result<(), Violation> {
         let settings = &self.plane.settings;
-        if let Err(error) = topic::check_name(topic, &settings.topic_limits) {
+        if !known && let Err(error) = topic::check_name(topic, &settings.topic_limits) {
             let reason = if topic.is_empty() { Reason::PROTOCOL_ERROR } else { Reason::TOPIC_NAME_INVALID };
             return Err(violation(reason, error.why(), "MQTT-3.3.2-2"));
         }
@@ -205,12 +229,16 @@ impl Shard {
             QoS::AtLeastOnce => Some(AckKind::PubAck),
             QoS::ExactlyOnce => Some(AckKind::PubRec),
         };
-        let key = self.order_key(parts.topic, parts.qos);
-        let held_up = self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key));
+        let outstanding = self.plane.conn(id).is_some_and(|c| !c.appends.is_empty());
+        let held_up = outstanding && {
+            let key = self.order_key(parts.topic, parts.qos);
+            self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key))
+        };
         let log = parts.qos > QoS::AtMostOnce && self.wants_log(parts.tenant.0 as usize, parts.topic);
         let persistent =
             self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
         let durable_id = parts.qos == QoS::ExactlyOnce && persistent;
+        // A stored id and its message are one write, or a second try could deliver it twice.
         if !(log || parts.retain || held_up || durable_id) {
             if parts.qos == QoS::ExactlyOnce
                 && let Some(session) = self.plane.session(session_id)
@@ -225,20 +253,15 @@ impl Shard {
             return;
         }
         let mut writes = Vec::with_capacity(2);
-        if log || parts.retain || held_up {
-            let append = Append {
-                message: Message::new(&parts),
-                partition: EMBEDDED,
-                log,
-                retain: parts.retain,
-                spill: None,
-            };
-            writes.push(Write::Append(append));
-            self.plane.counters.appended += 1;
-        } else {
-            // Only the packet id is stored; the message itself goes now.
-            self.route(&mut Outgoing::borrowed(parts));
-        }
+        let append = Append {
+            message: Message::new(&parts),
+            partition: EMBEDDED,
+            log,
+            retain: parts.retain,
+            spill: None,
+        };
+        writes.push(Write::Append(append));
+        self.plane.counters.appended += 1;
         let mut inbound = None;
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
@@ -256,6 +279,7 @@ impl Shard {
                 });
             }
         }
+        let key = self.order_key(parts.topic, parts.qos);
         let Some(conn) = self.plane.conn(id) else { return };
         let number = kind.map(|kind| conn.acks.push(kind, packet_id, AckState::Waiting));
         conn.appends_total += 1;
@@ -289,12 +313,19 @@ impl Shard {
             reason = Reason::SUCCESS;
         }
         if reason.is_error()
-            && !unknown
             && let Some((session, packet_id)) = inbound
             && let Some(session) = self.plane.session(session)
         {
-            // [MQTT-4.3.3-9] Refused: the id may be used for another message.
+            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: the client sends it
+            // again, and the store knows whether it is ours already.
             session.inbound.remove(&packet_id);
+            if unknown {
+                session.inbound_unsure.insert(packet_id);
+            }
+        } else if let Some((session, packet_id)) = inbound
+            && let Some(session) = self.plane.session(session)
+        {
+            session.inbound_unsure.remove(&packet_id);
         }
         let Some(conn) = self.plane.conn(id) else { return };
         conn.appends_total -= 1;
@@ -342,9 +373,15 @@ impl Shard {
     pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
         if !tenant.durable.is_empty() {
-            self.lists.clear();
-            tenant.durable.matches(topic, &mut self.lists);
-            if !self.lists.is_empty() {
+            let generation = tenant.durable.generation();
+            let matched = self.route_now.durable(topic, generation).unwrap_or_else(|| {
+                self.lists.clear();
+                tenant.durable.matches(topic, &mut self.lists);
+                let matched = !self.lists.is_empty();
+                self.route_now.set_durable(topic, generation, matched);
+                matched
+            });
+            if matched {
                 return true;
             }
         }

@@ -5,13 +5,14 @@ use crate::codec::SubOptions;
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::session::record::SessionRecord;
+use crate::session::will::Will;
 use crate::session::{Session, Sub, SubKey};
 use crate::shard::Shard;
 use crate::shard::ops::Op;
 use crate::shard::peer::{InterestChange, MemberRef, PeerMsg};
 use crate::shard::timers::Timer;
 use crate::store::key::{Key, Space};
-use crate::store::port::{Expect, Write};
+use crate::store::port::{CommitResult, Expect, Refusal, Write};
 use crate::topic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -218,7 +219,7 @@ impl Shard {
             for filter in session.subscriptions.keys() {
                 delete(Space::Filter, &[client, filter.as_bytes()]);
             }
-            for packet_id in &session.inbound {
+            for packet_id in session.inbound.union(&session.inbound_unsure) {
                 delete(Space::Inbound, &[client, &packet_id.to_be_bytes()]);
             }
         }
@@ -267,11 +268,11 @@ impl Shard {
     }
 
     /// A CONNECT could not be stored: the session is as it was before.
-    pub(crate) fn connect_failed(&mut self, id: SessionId, present: bool) {
+    pub(crate) fn connect_failed(&mut self, id: SessionId, present: bool, previous: Option<Box<Will>>) {
         let wall = self.plane.now.wall;
         let Some(session) = self.plane.session(id) else { return };
         session.conn = None;
-        session.will = None;
+        session.will = previous;
         session.away_since.get_or_insert(wall);
         if present {
             self.arm_away(id);
@@ -288,14 +289,39 @@ impl Shard {
     }
 
     /// The record of a session that went away is stored (or not).
-    pub(crate) fn away_stored(&mut self, id: SessionId, result: &crate::store::port::CommitResult) {
+    pub(crate) fn away_stored(&mut self, id: SessionId, result: &CommitResult) {
         let Some(session) = self.plane.session(id) else { return };
         session.busy = false;
         let waiting = session.waiting.take();
         self.readmit.extend(waiting);
         let Some(session) = self.plane.session(id) else { return };
-        if let crate::store::port::CommitResult::Done { last } = result {
-            session.stored.revision = Some(*last);
+        match result {
+            CommitResult::Done { last } => {
+                session.stored.revision = Some(*last);
+                session.stored.unsure = false;
+            }
+            CommitResult::Refused(_) | CommitResult::Unknown => {
+                self.adopt_revision(id, result);
+            }
+        }
+    }
+
+    /// What a failed write of a session's record tells about the record's revision. A write without an
+    /// answer may have moved it, and then the next one meets a conflict, which names the revision: nobody
+    /// else writes this record on this node. True if the revision is known now and was not before.
+    pub(crate) fn adopt_revision(&mut self, id: SessionId, result: &CommitResult) -> bool {
+        let Some(session) = self.plane.session(id) else { return false };
+        match result {
+            CommitResult::Refused(Refusal::Conflict { current, .. }) if session.stored.unsure => {
+                session.stored.revision = *current;
+                session.stored.unsure = false;
+                true
+            }
+            CommitResult::Unknown => {
+                session.stored.unsure = true;
+                false
+            }
+            CommitResult::Done { .. } | CommitResult::Refused(_) => false,
         }
     }
 }

@@ -84,6 +84,11 @@ impl Feed {
         self.pending.len() >= max_messages || self.pending_bytes >= max_bytes
     }
 
+    /// True at the live edge with nothing of the log waiting to be sent.
+    pub fn is_idle(&self) -> bool {
+        !self.behind && !self.pending.iter().any(|q| q.source == Source::Log)
+    }
+
     /// Up to where the log was offered to the receiver; `head` = to all receivers.
     pub fn edge(&self, head: &Position) -> Position {
         if self.behind {

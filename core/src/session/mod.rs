@@ -52,6 +52,8 @@ impl Subscription {
 pub(crate) struct Stored {
     /// Revision of the session's record: every other write hangs on it. `None` = nothing is stored.
     pub revision: Option<Seq>,
+    /// A write of the record got no answer: its revision may be a later one than we know.
+    pub unsure: bool,
     /// How many cursor writes were issued. What must be durable before a packet leaves needs the next one.
     pub version: u64,
     /// Something waits for the next cursor write.
@@ -88,6 +90,8 @@ pub(crate) struct Session {
     pub subscriptions: BTreeMap<Box<str>, Subscription>,
     /// Packet ids of received QoS 2 messages that are not released [MQTT-4.3.3-10].
     pub inbound: BTreeSet<u16>,
+    /// Ids of received QoS 2 messages whose write got no answer: the client's resend decides.
+    pub inbound_unsure: BTreeSet<u16>,
     pub will: Option<Box<Will>>,
     /// Since when it is away.
     pub away_since: Option<Wall>,
@@ -120,6 +124,7 @@ impl Session {
             stored: Stored::default(),
             subscriptions: BTreeMap::new(),
             inbound: BTreeSet::new(),
+            inbound_unsure: BTreeSet::new(),
             will: None,
             away_since: None,
             reviving: false,

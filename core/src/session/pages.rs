@@ -200,8 +200,12 @@ impl Shard {
                 continue;
             }
             let Some(grant) = self.grant_of(id, &entry.message, entry.spilled, pos) else { continue };
-            self.plane.counters.replayed += 1;
             let qos = entry.message.qos.min(grant.qos);
+            if qos == QoS::AtMostOnce {
+                // It had its chance when it was live.
+                continue;
+            }
+            self.plane.counters.replayed += 1;
             self.plane.enqueue(
                 id,
                 Queued {

@@ -158,6 +158,11 @@ impl Plane {
             return;
         }
         let queue_empty = session.feed.pending.is_empty();
+        if session.persistent && item.pos.is_some() && !session.stored.moved {
+            // Whether it is sent, queued or passed over: the stored cursor no longer speaks for the session.
+            session.stored.moved = true;
+            self.followups.push(Followup::Moved(id));
+        }
         if session.feed.behind || session.feed.is_full(settings.queue_messages, settings.queue_bytes) {
             session.feed.fall_behind(&self.head);
             if item.pos.is_none() {
@@ -196,10 +201,6 @@ impl Plane {
                         sent: true,
                         needs: 0,
                     });
-                    if session.persistent && item.pos.is_some() && !session.stored.moved {
-                        session.stored.moved = true;
-                        self.followups.push(Followup::Moved(id));
-                    }
                 } else {
                     self.counters.drop(Drop::TooLargeForClient);
                 }

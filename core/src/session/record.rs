@@ -59,8 +59,9 @@ pub(crate) struct StoredInflight {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CursorRecord {
     pub base: Position,
-    /// The session was at the live edge: the shard's watermark may raise `base`.
-    pub live: bool,
+    /// The session was at the live edge with nothing unsent: a watermark of the same run of the shard may
+    /// raise `base`. Names that run; 0 = it was not.
+    pub live: u64,
     pub inflight: Vec<StoredInflight>,
 }
 
@@ -236,7 +237,7 @@ impl CursorRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = Out::default();
         out.u8(FORMAT);
-        out.u8(u8::from(self.live));
+        out.u64(self.live);
         out.position(&self.base);
         out.u32(self.inflight.len() as u32);
         for entry in &self.inflight {
@@ -255,7 +256,7 @@ impl CursorRecord {
     pub fn decode(raw: &[u8]) -> Option<CursorRecord> {
         let mut input = In(raw);
         input.format()?;
-        let live = input.u8()? & 1 != 0;
+        let live = input.u64()?;
         let base = input.position()?;
         let n = input.u32()?;
         let mut inflight = Vec::new();
@@ -279,20 +280,22 @@ impl CursorRecord {
     }
 }
 
-/// A watermark or any other value that is a position alone.
-pub(crate) fn encode_position(position: &Position) -> Bytes {
+/// A watermark of the run `run` of a shard.
+pub(crate) fn encode_watermark(run: u64, position: &Position) -> Bytes {
     let mut out = Out::default();
     out.u8(FORMAT);
+    out.u64(run);
     out.position(position);
     Bytes::from(out.0)
 }
 
-/// See [`encode_position`].
-pub(crate) fn decode_position(raw: &[u8]) -> Option<Position> {
+/// See [`encode_watermark`].
+pub(crate) fn decode_watermark(raw: &[u8]) -> Option<(u64, Position)> {
     let mut input = In(raw);
     input.format()?;
+    let run = input.u64()?;
     let position = input.position()?;
-    input.end(position)
+    input.end((run, position))
 }
 
 #[cfg(test)]
@@ -346,7 +349,7 @@ mod tests {
         assert_eq!(FilterRecord::decode(&filter.encode()), Some(filter));
         let cursor = CursorRecord {
             base: Position::at(Partition(2), Seq(1 << 40)),
-            live: true,
+            live: 77,
             inflight: vec![StoredInflight {
                 packet_id: 65_535,
                 pos: (Partition(2), Seq(5)),

@@ -8,7 +8,7 @@ use crate::conn::handshake::shard_of;
 use crate::ids::{SessionId, TenantId};
 use crate::session::feed::Source;
 use crate::session::outflow::{Inflight, Stage};
-use crate::session::record::{CursorRecord, FilterRecord, SessionRecord, decode_position};
+use crate::session::record::{CursorRecord, FilterRecord, SessionRecord, decode_watermark};
 use crate::session::{Session, Subscription};
 use crate::shard::Shard;
 use crate::shard::input::LogEvent;
@@ -41,7 +41,7 @@ struct Parts {
 #[derive(Debug, Default)]
 pub(crate) struct Restoring {
     sessions: BTreeMap<(TenantId, Box<str>), Parts>,
-    watermarks: BTreeMap<(TenantId, u16), Position>,
+    watermarks: BTreeMap<(TenantId, u16), (u64, Position)>,
 }
 
 impl Shard {
@@ -81,7 +81,7 @@ impl Shard {
         match space {
             Space::Watermark => {
                 let shard = u16::from_be_bytes(rest.try_into().ok()?);
-                self.restored.watermarks.insert((tenant, shard), decode_position(value)?);
+                self.restored.watermarks.insert((tenant, shard), decode_watermark(value)?);
                 return Some(());
             }
             Space::Group => {
@@ -156,7 +156,7 @@ impl Shard {
         client_id: Box<str>,
         record: SessionRecord,
         revision: Seq,
-        watermark: Option<&Position>,
+        watermark: Option<&(u64, Position)>,
         cursor: Option<CursorRecord>,
     ) -> SessionId {
         let wall = self.plane.now.wall;
@@ -172,7 +172,9 @@ impl Shard {
         session.away_since = Some(record.away_since.unwrap_or(wall));
         let cursor = cursor.unwrap_or_default();
         let mut base = cursor.base;
-        if let (true, true, Some(watermark)) = (cursor.live, was_online, watermark) {
+        if let (true, Some((run, watermark))) = (was_online, watermark)
+            && cursor.live == *run
+        {
             // It was at the live edge, and whatever it had not finished by the watermark is in its record.
             for (partition, seq) in watermark.iter() {
                 base.raise(partition, seq);
@@ -263,6 +265,16 @@ impl Shard {
         session.away_since = Some(since);
         self.arm_away(id);
         self.expiry_due_soon(id);
+    }
+
+    /// New rules are in use: every session's rights are made anew.
+    pub(crate) fn refresh_rights(&mut self) {
+        let acl = self.acl.clone().filter(|acl| !acl.is_open());
+        self.plane.sessions.for_each(|session| {
+            session.rights = acl
+                .as_ref()
+                .map(|acl| Box::new(acl.resolve(session.principal.as_deref(), &session.client_id)));
+        });
     }
 
     /// The rules of a client; `None` where everything is allowed.

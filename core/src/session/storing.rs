@@ -4,7 +4,8 @@
 use crate::codec::{AckKind, Reason};
 use crate::ids::{SessionId, TenantId};
 use crate::session::outflow::Stage;
-use crate::session::record::{CursorRecord, StoredInflight, encode_position};
+use crate::session::plane::Followup;
+use crate::session::record::{CursorRecord, StoredInflight, encode_watermark};
 use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::ops::Op;
@@ -17,10 +18,22 @@ use alloc::vec::Vec;
 /// Pause before a failed cursor write is tried again, ms.
 const RETRY_MS: u64 = 1000;
 
+/// A flush of cursors under way.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    /// The head when it began.
+    position: Position,
+    /// Cursor writes that are not answered.
+    pending: u32,
+    /// One of them failed, or a session could not be written.
+    failed: bool,
+}
+
 impl Shard {
     /// The writes of a session's cursor as it is now; none if nothing of the session is stored.
     pub(crate) fn cursor_writes(&mut self, id: SessionId) -> Vec<Write> {
         let head = self.plane.head.clone();
+        let run = self.hash_seed | 1;
         let Some(session) = self.plane.session(id) else { return Vec::new() };
         let Some(revision) = session.stored.revision else { return Vec::new() };
         session.stored.moved = false;
@@ -39,7 +52,8 @@ impl Shard {
                 })
             })
             .collect();
-        let record = CursorRecord { base: session.feed.floor(&head), live: !session.feed.behind, inflight };
+        let live = if session.feed.is_idle() { run } else { 0 };
+        let record = CursorRecord { base: session.feed.floor(&head), live, inflight };
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
         let client = client_id.as_bytes();
         alloc::vec![
@@ -57,6 +71,10 @@ impl Shard {
 
     /// A packet of the session waits for its cursor: write it now, or right after the write under way.
     pub(crate) fn store_cursor(&mut self, id: SessionId) {
+        self.write_cursor(id, false);
+    }
+
+    fn write_cursor(&mut self, id: SessionId, flush: bool) {
         let class = self.class();
         let Some(session) = self.plane.session(id) else { return };
         if session.stored.writing || session.stored.retry_at.is_some() {
@@ -72,11 +90,22 @@ impl Shard {
         }
         session.stored.writing = true;
         let writes = self.cursor_writes(id);
-        self.commit(Op::Cursor { session: id, version }, writes, class);
+        self.commit(Op::Cursor { session: id, version, flush }, writes, class);
     }
 
-    pub(crate) fn cursor_stored(&mut self, id: SessionId, version: u64, result: &CommitResult) {
+    pub(crate) fn cursor_stored(
+        &mut self,
+        id: SessionId,
+        version: u64,
+        flush: bool,
+        result: &CommitResult,
+    ) {
         let retry_at = self.plane.now.mono.after_millis(RETRY_MS);
+        if flush {
+            self.flushing.pending -= 1;
+            self.flushing.failed |= !matches!(result, CommitResult::Done { .. });
+            self.write_watermark();
+        }
         let Some(session) = self.plane.session(id) else { return };
         session.stored.writing = false;
         match result {
@@ -95,6 +124,10 @@ impl Shard {
             CommitResult::Refused(_) | CommitResult::Unknown => {
                 session.stored.wanted = true;
                 session.stored.retry_at = Some(retry_at);
+                if !session.stored.moved {
+                    session.stored.moved = true;
+                    self.plane.followups.push(Followup::Moved(id));
+                }
                 self.at(retry_at, Timer::Retry(id));
             }
         }
@@ -111,8 +144,10 @@ impl Shard {
     /// Everything up to `version` is durable: what waited for it leaves.
     fn cursor_reached(&mut self, id: SessionId, version: u64) {
         let mut index = 0;
+        // A connection that waits for its CONNACK gets nothing yet: what becomes due meanwhile is sent
+        // with all that is unfinished, once it is online.
+        let conn = self.plane.session(id).and_then(|s| s.conn).filter(|c| self.plane.is_online(*c));
         while let Some(session) = self.plane.session(id) {
-            let conn = session.conn;
             let Some(entry) = session.out.inflight.get_mut(index) else { return };
             if entry.needs <= version {
                 match entry.stage {
@@ -144,8 +179,15 @@ impl Shard {
         }
     }
 
-    /// Writes the cursors that moved, then the watermark that speaks for all idle live sessions.
+    /// Writes the cursors that moved; once they are stored, the watermark that speaks for all idle live
+    /// sessions. It may pass no session whose record does not tell what it has not finished.
     pub(crate) fn flush_cursors(&mut self) {
+        if self.flushing.pending > 0 {
+            // The store is slower than our flushes.
+            self.arm_flush();
+            return;
+        }
+        self.flushing = Flushing { position: self.plane.head.clone(), pending: 0, failed: false };
         let moved = core::mem::take(&mut self.moved);
         for id in moved {
             let Some(session) = self.plane.session(id) else { continue };
@@ -156,20 +198,32 @@ impl Shard {
                 session.stored.moved = false;
                 continue;
             }
-            if session.stored.writing {
-                session.stored.wanted = true;
-                session.stored.moved = false;
+            if session.stored.writing || session.stored.retry_at.is_some() {
+                // Not now: the watermark waits with it.
+                self.flushing.failed = true;
+                self.moved.push(id);
                 continue;
             }
-            self.store_cursor(id);
+            self.flushing.pending += 1;
+            self.write_cursor(id, true);
         }
         self.flush_groups();
-        if self.watermark.as_ref() == Some(&self.plane.head) {
+        self.write_watermark();
+        if !self.moved.is_empty() {
+            self.arm_flush();
+        }
+    }
+
+    /// Writes the watermark of the flush under way, if all that it waits for is stored.
+    fn write_watermark(&mut self) {
+        if self.flushing.pending > 0
+            || self.flushing.failed
+            || self.watermark.as_ref() == Some(&self.flushing.position)
+        {
             return;
         }
-        // Submitted behind the cursors, and the store keeps the order: it never passes one of them.
-        self.watermark = Some(self.plane.head.clone());
-        let value = encode_position(&self.plane.head);
+        self.watermark = Some(self.flushing.position.clone());
+        let value = encode_watermark(self.hash_seed | 1, &self.flushing.position);
         let me = self.me.0.to_be_bytes();
         let writes: Vec<Write> = self
             .tenants

@@ -9,12 +9,15 @@ use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::shard::ops::Op;
 use crate::shard::timers::Timer;
-use crate::store::port::{CommitResult, Write};
+use crate::store::port::{CommitResult, Refusal, Write};
 use crate::sys::Drop;
 use crate::time::Wall;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// Pause before a will that was refused is tried again, ms.
+const RETRY_MS: u64 = 1000;
 
 /// A will message, kept with the session [MQTT-3.1.2-7].
 #[derive(Clone, Debug, PartialEq)]
@@ -109,20 +112,77 @@ impl Shard {
             self.at(now.mono.after_millis(wait), Timer::WillDelay(id));
             return;
         }
+        if session.stored.unsure {
+            // First the record alone: only then is it known what a conflict of the will's write means.
+            session.busy = true;
+            let write = self.session_write(id);
+            let class = self.class();
+            self.commit(Op::Away { session: id }, alloc::vec![write], class);
+            self.at(now.mono.after_millis(RETRY_MS), Timer::WillDelay(id));
+            return;
+        }
+        self.send_will(id, false);
+    }
+
+    fn send_will(&mut self, id: SessionId, again: bool) {
+        let Some(will) = self.plane.session(id).and_then(|s| s.will.clone()) else { return };
         let mut writes = self.fire_will(id);
+        let stored = !writes.is_empty();
         let Some(session) = self.plane.session(id) else { return };
         if session.stored.revision.is_some() {
             session.busy = true;
             // Will and "it is sent" are one commit, so it goes out once.
             writes.push(self.session_write(id));
         }
-        if !writes.is_empty() {
-            let class = self.class();
-            self.commit(Op::Will { session: id }, writes, class);
+        if writes.is_empty() {
+            return;
         }
+        let class = self.class();
+        // A will that needed no storing is out already, whatever becomes of the record.
+        let op = if stored { Op::Will { session: id, will, again } } else { Op::Away { session: id } };
+        self.commit(op, writes, class);
     }
 
-    pub(crate) fn will_stored(&mut self, id: SessionId, result: &CommitResult) {
+    /// Whether a session's will waits for nothing but its sending.
+    pub(crate) fn will_is_due(&mut self, id: SessionId) -> bool {
+        let now = self.plane.now.wall;
+        let Some(session) = self.plane.session(id) else { return false };
+        let (Some(since), Some(will)) = (session.away_since, &session.will) else { return false };
+        session.conn.is_none() && since.after_secs(u64::from(will.delay_secs)) <= now
+    }
+
+    /// The will is stored, or not. What was refused is tried again. What got no answer is, too, where the
+    /// session's record tells the difference: the second try meets a conflict if the first was applied.
+    pub(crate) fn will_stored(&mut self, id: SessionId, will: Box<Will>, again: bool, result: &CommitResult) {
+        let recorded = self.plane.session(id).is_some_and(|s| s.stored.revision.is_some());
+        let retry = match result {
+            CommitResult::Done { .. } => None,
+            CommitResult::Refused(Refusal::Conflict { .. }) => {
+                if again {
+                    // The first try was applied: the record moved by it.
+                    self.away_stored(id, &CommitResult::Unknown);
+                    self.away_stored(id, result);
+                    return;
+                }
+                None
+            }
+            CommitResult::Refused(_) => Some(again),
+            CommitResult::Unknown => recorded.then_some(true),
+        };
+        if let (Some(again), Some(session)) = (retry, self.plane.session(id))
+            && session.waiting.is_none()
+            && session.conn.is_none()
+        {
+            session.will = Some(will);
+            if again {
+                self.send_will(id, true);
+                return;
+            }
+            session.busy = false;
+            let at = self.plane.now.mono.after_millis(RETRY_MS);
+            self.at(at, Timer::WillDelay(id));
+            return;
+        }
         self.away_stored(id, result);
         if !matches!(result, CommitResult::Done { .. }) {
             self.plane.counters.drop(Drop::StoreRefused);

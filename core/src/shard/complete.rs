@@ -55,11 +55,11 @@ impl Shard {
                 self.release_stored(conn, session, packet_id, &result)
             }
             Op::Gate { idx, generation } => self.gate_stored((idx, generation), &result),
-            Op::Cursor { session, version } => self.cursor_stored(session, version, &result),
+            Op::Cursor { session, version, flush } => self.cursor_stored(session, version, flush, &result),
             Op::Spill { session } => self.spill_stored(session, &result),
             Op::GroupSpill { idx, generation } => self.group_spill_stored((idx, generation), &result),
             Op::GroupCursor { idx, generation } => self.group_cursor_stored((idx, generation), &result),
-            Op::Will { session } => self.will_stored(session, &result),
+            Op::Will { session, will, again } => self.will_stored(session, will, again, &result),
             Op::Away { session } => self.away_stored(session, &result),
             Op::End | Op::Watermark => {}
             // Not commits.

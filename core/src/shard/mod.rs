@@ -16,6 +16,7 @@ use crate::authz::Acl;
 use crate::conn::outbuf::OutBuf;
 use crate::group::Groups;
 use crate::ids::{ConnId, ShardIx};
+use crate::publish::cache::RouteCache;
 use crate::publish::fanout::Work;
 use crate::rng::Rng;
 use crate::session::plane::Plane;
@@ -118,7 +119,12 @@ pub struct Shard {
     pub(crate) flush_armed: bool,
     pub(crate) sweep_armed: bool,
     pub(crate) watermark: Option<Position>,
+    pub(crate) flushing: crate::session::storing::Flushing,
     pub(crate) lists: Vec<ListId>,
+    /// Cache of the connection whose publish is being handled.
+    pub(crate) route_now: RouteCache,
+    /// Counts changes of settings and rules, from 1.
+    pub(crate) rules_version: u64,
     pub(crate) fired: Vec<(Mono, Timer)>,
 }
 
@@ -173,7 +179,10 @@ impl Shard {
             flush_armed: false,
             sweep_armed: false,
             watermark: None,
+            flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
+            route_now: RouteCache::default(),
+            rules_version: 1,
             fired: Vec::new(),
         };
         shard.arm_periodic();
@@ -197,6 +206,8 @@ impl Shard {
             Input::Reconfigure { settings, acl } => {
                 self.plane.settings = settings;
                 self.acl = acl;
+                self.rules_version += 1;
+                self.refresh_rights();
             }
             Input::Drain { reason } => self.drain(reason),
         }
@@ -274,7 +285,11 @@ impl Shard {
             groups: self.groups.slab.len() + self.groups.by_name.len(),
             work: self.work.len(),
             clients: self.tenants.iter().map(|t| t.clients.len()).sum(),
-            filters: self.tenants.iter().map(|t| t.index.subscriber_count() + t.durable.subscriber_count()).sum(),
+            filters: self
+                .tenants
+                .iter()
+                .map(|t| t.index.subscriber_count() + t.durable.subscriber_count())
+                .sum(),
             connected: self.tenants.iter().map(|t| t.counters.connected).sum(),
             counted_sessions: self.tenants.iter().map(|t| t.counters.sessions).sum(),
             subscriptions: self.tenants.iter().map(|t| t.counters.subscriptions).sum(),

@@ -3,6 +3,7 @@
 
 use crate::conn::handshake::Admission;
 use crate::ids::{ConnId, OpId, SessionId};
+use crate::session::will::Will;
 use crate::shard::slab::Slab;
 use crate::time::Mono;
 use alloc::boxed::Box;
@@ -14,6 +15,8 @@ pub(crate) struct Connecting {
     pub session: SessionId,
     pub present: bool,
     pub admission: Box<Admission>,
+    /// The will that waited before this CONNECT: it stands if the CONNECT fails.
+    pub previous: Option<Box<Will>>,
 }
 
 /// What an outstanding operation is for.
@@ -28,8 +31,8 @@ pub(crate) enum Op {
     Release { conn: ConnId, session: SessionId, packet_id: u16 },
     /// Part of a SUBACK's or UNSUBACK's gate.
     Gate { idx: u32, generation: u32 },
-    /// A session's cursor and window, as of `version`.
-    Cursor { session: SessionId, version: u64 },
+    /// A session's cursor and window, as of `version`; `flush` = the watermark waits for it.
+    Cursor { session: SessionId, version: u64, flush: bool },
     /// A spilled message of a session.
     Spill { session: SessionId },
     /// A page of the log for a session.
@@ -42,8 +45,8 @@ pub(crate) enum Op {
     Away { session: SessionId },
     /// The end of a session: its records are deleted, its will goes out.
     End,
-    /// A will.
-    Will { session: SessionId },
+    /// A will. `again` = an earlier try got no answer.
+    Will { session: SessionId, will: Box<Will>, again: bool },
     /// A spilled message of a group.
     GroupSpill { idx: u32, generation: u32 },
     /// A page of the log for a group.

@@ -86,9 +86,8 @@ impl Authenticator {
     }
 
     fn may_try(&self, user: &str, ip: Option<IpAddr>, now: Duration) -> bool {
-        let source = ip.is_none_or(|ip| {
-            self.per_source.lock().unwrap_or_else(PoisonError::into_inner).take(ip, now)
-        });
+        let source =
+            ip.is_none_or(|ip| self.per_source.lock().unwrap_or_else(PoisonError::into_inner).take(ip, now));
         source && self.per_user.lock().unwrap_or_else(PoisonError::into_inner).take(user.to_owned(), now)
     }
 

@@ -91,8 +91,14 @@ impl Greeter {
         let limits = &self.acceptor.config.limits;
         let Accepted { socket, ip, peer } = accepted;
         let socket = socket.register()?;
-        let mut greeting =
-            Greeting { socket, transport: Transport::default(), peer, ip, mqtt: Vec::new(), certificate: None };
+        let mut greeting = Greeting {
+            socket,
+            transport: Transport::default(),
+            peer,
+            ip,
+            mqtt: Vec::new(),
+            certificate: None,
+        };
         let step = limits.handshake_timeout;
         let mut early = Vec::new();
         if self.listener.proxy.is_some() {

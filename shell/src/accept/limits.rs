@@ -92,7 +92,8 @@ impl Admittance {
     #[must_use]
     pub fn new(limits: &Limits, open_files: usize) -> Admittance {
         let by_files = open_files.saturating_sub(limits.reserved_files).max(1);
-        let max_total = if limits.max_connections == 0 { by_files } else { limits.max_connections.min(by_files) };
+        let max_total =
+            if limits.max_connections == 0 { by_files } else { limits.max_connections.min(by_files) };
         let unauthenticated = (open_files * usize::from(limits.max_unauthenticated_percent) / 100).max(1);
         Admittance {
             max_total,

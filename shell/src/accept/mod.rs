@@ -67,7 +67,11 @@ impl Acceptor {
             Bound::Tcp(sockets) => {
                 for socket in sockets {
                     let socket = TcpListener::from_std(socket)?;
-                    loops.push(tokio::spawn(Acceptor::tcp_loop(Arc::clone(self), Arc::clone(&greeter), socket)));
+                    loops.push(tokio::spawn(Acceptor::tcp_loop(
+                        Arc::clone(self),
+                        Arc::clone(&greeter),
+                        socket,
+                    )));
                 }
             }
             Bound::Unix(unix) => {
@@ -92,8 +96,11 @@ impl Acceptor {
                     match set {
                         Ok(stream) => {
                             let ip = canonical(address.ip());
-                            let accepted =
-                                Accepted { socket: Socket::Tcp(stream), ip: Some(ip), peer: address.to_string() };
+                            let accepted = Accepted {
+                                socket: Socket::Tcp(stream),
+                                ip: Some(ip),
+                                peer: address.to_string(),
+                            };
                             self.admit(&greeter, accepted);
                         }
                         Err(error) => tracing::debug!(%error, "a connection was gone before it was greeted"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mast_core::authz::Acl;
+use mast_core::authz::{Acl, Rule, Subject};
 
 use super::{
     acl_file::{self, AclFileError},
@@ -58,6 +58,15 @@ impl Checked {
                 let n = file.weak_hashes();
                 remarks.push(format!("{n} users have $6$ hashes, which are cheap to guess: set their passwords again with mast passwd"));
             }
+        }
+        let literal =
+            |r: &&Rule| r.subject != Subject::Pattern && (r.filter.contains("%c") || r.filter.contains("%u"));
+        for rule in self.acl.rules().iter().filter(literal) {
+            let line = rule.line;
+            remarks.push(format!(
+                "line {line} of the access control list is a `topic` line with %c or %u, which stand for names in \
+                 `pattern` lines only"
+            ));
         }
         if !self.acl.is_open() && self.acl.rules().is_empty() {
             remarks.push("the access control list is empty: every topic is refused".to_owned());
@@ -119,9 +128,10 @@ mod tests {
         let auth = auth(dir.path());
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
         write("passwd", "# nobody\n");
-        write("acl", "topic read a\n");
+        write("acl", "topic read a\ntopic dev/%c\n");
         let checked = Checked::read(&auth).expect("good files");
-        assert_eq!(checked.remarks().len(), 1);
+        let remarks = checked.remarks();
+        assert!(remarks.len() == 2 && remarks[1].contains("line 2"), "{remarks:?}");
         let state = AuthState::new(checked).expect("state");
         write("acl", "topic read b\nnonsense\n");
         let error = Checked::read(&auth).err().map(|e| e.to_string()).unwrap_or_default();

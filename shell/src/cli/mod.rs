@@ -1,5 +1,6 @@
 //! The command line.
 
+mod client;
 mod config;
 mod passwd;
 
@@ -47,6 +48,10 @@ enum Command {
     },
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
+    /// Subscribe and print messages, with mosquitto_sub's flags and output.
+    Sub(Box<crate::client::SubArgs>),
+    /// Publish messages, with mosquitto_pub's flags.
+    Pub(Box<crate::client::PubArgs>),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.
@@ -124,6 +129,8 @@ pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
         },
         Some(Command::Config { command }) => config::run(command),
         Some(Command::Passwd(args)) => passwd::run(args),
+        Some(Command::Sub(args)) => client::sub(*args),
+        Some(Command::Pub(args)) => client::publish(*args),
         Some(Command::Completion { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);

@@ -2,7 +2,7 @@
 
 use super::{
     ws::{Handshake, Upgrade, accept_value},
-    ws_codec::{CloseCode, WsCodec, WsState, frame_header, wrap},
+    ws_codec::{CloseCode, WsCodec, WsState, frame_header, wrap, wrap_masked},
 };
 use crate::config::WsSettings;
 
@@ -197,6 +197,22 @@ fn outgoing_frames_have_the_shortest_length_and_no_mask() {
         assert_eq!(out[..header.len()], header);
         assert_eq!(out.len(), header.len() + length);
     }
+}
+
+#[test]
+fn a_client_and_a_server_understand_each_other_and_a_server_takes_no_unmasked_frames() {
+    let (mut server, mut client) = (WsCodec::new(1000), WsCodec::client(1000));
+    let (mut wire, mut mqtt, mut out) = (vec![], vec![], vec![]);
+    wrap_masked(b"to the server", MASK, &mut wire);
+    assert_eq!(server.decode(&wire, &mut mqtt, &mut out), Ok(WsState::Open));
+    assert_eq!(mqtt, b"to the server");
+    wire.clear();
+    wrap(b" and back", &mut wire);
+    wire.extend([0x89, 1, b'p']);
+    assert_eq!(client.decode(&wire, &mut mqtt, &mut out), Ok(WsState::Open));
+    assert_eq!(mqtt, b"to the server and back");
+    assert_eq!(out, [0x8a, 0x81, 0, 0, 0, 0, b'p'], "the client's pong is masked");
+    assert!(client.decode(&frame(0x82, b"x"), &mut mqtt, &mut out).is_err());
 }
 
 proptest::proptest! {

@@ -53,6 +53,38 @@ pub fn open_file_limit() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// The memory that this process may use, in bytes: the tightest limit of its control groups (version 2 or 1),
+/// or the machine's memory.
+pub fn memory_budget() -> Option<u64> {
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let total: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let mut budget = total * 1024;
+    // The file that names the groups: "0::/path" for version 2, "n:memory:/path" for version 1.
+    for line in std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default().lines() {
+        let (root, file, path) = match line.split_once("::") {
+            Some((_, path)) => ("/sys/fs/cgroup", "memory.max", path),
+            None => match line.split_once(":memory:") {
+                Some((_, path)) => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", path),
+                None => continue,
+            },
+        };
+        // Every group above has its limit too.
+        let mut path = path.trim_end_matches('/');
+        loop {
+            if let Some(limit) = number(&format!("{root}{path}/{file}")) {
+                budget = budget.min(limit);
+            }
+            match path.rsplit_once('/') {
+                Some((above, _)) => path = above,
+                None => break,
+            }
+        }
+    }
+    Some(budget)
+}
+
 /// Raises the limit on open files as far as the system allows, and turns core dumps off: they would hold
 /// passwords and messages. What the system refuses is logged.
 pub fn limit_resources() {
@@ -71,6 +103,12 @@ pub fn limit_resources() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_budget_is_no_more_than_the_machine_has() {
+        let budget = memory_budget().unwrap_or_default();
+        assert!(budget > 16 << 20 && resident_bytes().is_some_and(|r| r < budget), "{budget}");
+    }
 
     #[test]
     fn the_process_is_measured() {

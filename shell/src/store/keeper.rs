@@ -93,7 +93,9 @@ impl Keeper {
     /// The keeping thread's life.
     #[must_use]
     pub fn run(mut self) -> Keeper {
-        let mut desk = QueueDesk(self.shared.clone());
+        let shared = self.shared.clone();
+        let _guard = super::shared::PanicGuard(&shared);
+        let mut desk = QueueDesk(shared.clone());
         let beat = self.shared.options.checkpoint_interval.min(self.shared.options.trim_interval);
         while self.shared.bell.wait(beat) {
             self.tick(&mut desk);
@@ -121,6 +123,7 @@ impl Keeper {
             self.clean(now, desk);
             self.shared.gauge();
         }
+        add(&self.shared.counters.keeper_rounds, 1);
     }
 
     /// Sees that a spare segment lies ready, and judges the space.

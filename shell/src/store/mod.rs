@@ -22,6 +22,7 @@ pub mod open;
 pub mod options;
 pub mod reader;
 pub mod record;
+pub mod salvage;
 pub mod segment;
 pub mod shared;
 pub mod sidecar;
@@ -78,6 +79,7 @@ impl Desk for EngineDesk<'_> {
 }
 
 fn storage_life(shared: &Shared, mut engine: Engine) -> Engine {
+    let _guard = shared::PanicGuard(shared);
     let mut requests = VecDeque::new();
     while shared.queue.wait(&mut requests) {
         engine.turn(&mut requests);

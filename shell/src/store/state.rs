@@ -345,7 +345,10 @@ fn read_all(db: &Database) -> Result<Result<Loaded, String>, redb::Error> {
     for item in keys.iter()? {
         let (key, value) = item?;
         let Some((revision, value)) = decode_value(key.value(), value.value()) else {
-            return Ok(Err(format!("the value of key {:?} is damaged", key.value().escape_ascii().to_string())));
+            return Ok(Err(format!(
+                "the value of key {:?} is damaged",
+                key.value().escape_ascii().to_string()
+            )));
         };
         loaded.keys.push((Bytes::copy_from_slice(key.value()), value, revision));
     }

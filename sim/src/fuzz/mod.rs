@@ -7,6 +7,7 @@ mod diff_codecs;
 #[cfg(feature = "foreign-codecs")]
 mod foreign;
 mod roundtrip;
+mod topic_match;
 
 pub use build::Source;
 pub use decode::decode;
@@ -15,6 +16,7 @@ pub use diff_codecs::{EXCEPTIONS, Exception, diff_codecs};
 #[cfg(feature = "foreign-codecs")]
 pub use foreign::{Foreign, Verdict};
 pub use roundtrip::roundtrip;
+pub use topic_match::topic_match;
 
 /// A fuzz target by the name of its binary and corpus.
 pub type Target = (&'static str, fn(&[u8]));
@@ -25,6 +27,7 @@ pub fn targets() -> Vec<Target> {
     vec![
         ("decode", decode as fn(&[u8])),
         ("roundtrip", roundtrip),
+        ("topic_match", topic_match),
         #[cfg(feature = "foreign-codecs")]
         ("diff_codecs", diff_codecs),
     ]

@@ -1,0 +1,501 @@
+//! The ledger: what follows from the facts about publications and sessions. It claims only what a client
+//! can know for sure; where an outcome was never seen it says "maybe".
+
+use crate::facts::{Delivery, End, Fact, Publication, Uid};
+use crate::scenario::{ClientSpec, FilterSpec};
+use mast_core::topic::naive::naive_matches;
+use std::collections::BTreeMap;
+
+/// Time that the server may need to notice what a client did, µs.
+pub const SLACK: u64 = 3_000_000;
+
+/// What is known of something that may be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is not there.
+    No,
+    /// It is there.
+    Yes,
+    /// Nobody can tell.
+    Maybe,
+}
+
+/// A subscription as its client knows it.
+#[derive(Clone, Debug)]
+pub struct SubFacts {
+    /// As sent.
+    pub spec: FilterSpec,
+    /// Subscription identifier.
+    pub id: u32,
+    /// Since when it is granted without a change that matters for what is owed, µs.
+    pub since: Option<u64>,
+    /// Granted QoS.
+    pub granted: u8,
+    /// An UNSUBSCRIBE was sent.
+    pub leaving: bool,
+    /// A SUBSCRIBE or UNSUBSCRIBE is unanswered, or was never answered.
+    pub unsure: bool,
+}
+
+impl SubFacts {
+    /// The filter without `$share/group/`.
+    #[must_use]
+    pub fn inner(&self) -> &str {
+        inner(&self.spec.filter)
+    }
+
+    /// Whether it matches.
+    #[must_use]
+    pub fn matches(&self, topic: &str) -> bool {
+        naive_matches(self.inner(), topic)
+    }
+
+    /// It belongs to a shared group.
+    #[must_use]
+    pub fn shared(&self) -> bool {
+        self.spec.filter.starts_with("$share/")
+    }
+}
+
+/// The filter without `$share/group/`.
+#[must_use]
+pub fn inner(filter: &str) -> &str {
+    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, inner)| inner)
+}
+
+/// How often a publication reached a session.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "named for what they count")]
+pub struct Received {
+    pub plain: u32,
+    pub retained: u32,
+    pub qos2: u32,
+    pub qos0: u32,
+}
+
+/// The session of a client id, from one creation to the next.
+#[derive(Clone, Debug)]
+pub struct SessionFacts {
+    /// Grows with each creation.
+    pub incarnation: u32,
+    /// Whether the server has it.
+    pub alive: Known,
+    /// It was resumed from something that nobody knows: its subscriptions are unknown.
+    pub blind: bool,
+    /// Its client is connected (CONNACK seen).
+    pub online: bool,
+    /// The present connection.
+    pub link: Option<usize>,
+    /// Subscriptions by filter as sent.
+    pub subs: BTreeMap<String, SubFacts>,
+    /// SUBSCRIBE filters sent in this incarnation: how many retained copies may come.
+    pub subscribes: Vec<String>,
+    /// Shared filters of this incarnation, without repetition.
+    pub ever_shared: Vec<String>,
+    /// What came.
+    pub received: BTreeMap<Uid, Received>,
+    /// When it last came online or lost a connection, µs.
+    pub changed_at: u64,
+    /// It was without connection in this incarnation.
+    pub was_away: bool,
+    /// The end of the last connection: when, and whether the server must have noticed soon.
+    pub left: Option<(u64, bool)>,
+    /// What Session Present had to be in the last CONNACK.
+    pub expected_present: Known,
+    /// Subscription identifiers that subscriptions of this incarnation had before.
+    pub changed_ids: Vec<u32>,
+    /// When this incarnation began, µs.
+    pub began_at: u64,
+    /// Session Expiry Interval that holds, seconds.
+    pub expiry: u32,
+    connect_clean: bool,
+    connect_expiry: u32,
+    pending: BTreeMap<u16, (Vec<String>, bool)>,
+}
+
+impl SessionFacts {
+    fn new() -> SessionFacts {
+        SessionFacts {
+            incarnation: 0,
+            alive: Known::No,
+            blind: false,
+            online: false,
+            link: None,
+            subs: BTreeMap::new(),
+            subscribes: Vec::new(),
+            ever_shared: Vec::new(),
+            received: BTreeMap::new(),
+            changed_at: 0,
+            was_away: false,
+            left: None,
+            expected_present: Known::Maybe,
+            changed_ids: Vec::new(),
+            began_at: 0,
+            expiry: 0,
+            connect_clean: false,
+            connect_expiry: 0,
+            pending: BTreeMap::new(),
+        }
+    }
+
+    fn begin(&mut self, blind: bool, now: u64) {
+        let incarnation = self.incarnation + 1;
+        let (link, connect_clean, connect_expiry) = (self.link, self.connect_clean, self.connect_expiry);
+        *self = SessionFacts {
+            incarnation,
+            link,
+            connect_clean,
+            connect_expiry,
+            blind,
+            changed_at: now,
+            began_at: now,
+            ..SessionFacts::new()
+        };
+        self.alive = Known::Yes;
+    }
+
+    /// Copies of one live message that may come: one for all ordinary subscriptions, one for each group.
+    #[must_use]
+    pub fn copies(&self, topic: &str) -> u32 {
+        let plain = self.subs.values().any(|s| !s.shared() && s.matches(topic));
+        let groups = self.ever_shared.iter().filter(|f| naive_matches(inner(f), topic)).count() as u32;
+        (u32::from(plain) + groups).max(1)
+    }
+
+    /// A shared subscription of this incarnation matched.
+    #[must_use]
+    pub fn has_shared(&self, topic: &str) -> bool {
+        self.ever_shared.iter().any(|f| naive_matches(inner(f), topic))
+    }
+
+    /// SUBSCRIBEs of this incarnation that may have brought a retained message of `topic`.
+    #[must_use]
+    pub fn subscribes_matching(&self, topic: &str) -> usize {
+        self.subscribes.iter().filter(|f| naive_matches(f, topic)).count()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ledger {
+    /// Now, µs.
+    pub now: u64,
+    /// By uid.
+    pub publications: Vec<Publication>,
+    /// By client.
+    pub sessions: Vec<SessionFacts>,
+    /// The clients.
+    pub clients: Vec<ClientSpec>,
+    /// Crashes so far.
+    pub crashes: u32,
+    /// Times of crashes, µs.
+    pub crashed_at: Vec<u64>,
+    /// Faults are over.
+    pub calm: bool,
+    /// What is lost in a crash need not come back: the durability class does not cover it.
+    pub crash_excuses: bool,
+    /// By client: shared filters that it has ever sent.
+    worker_filters: Vec<Vec<String>>,
+    /// The store has refused or not answered something.
+    pub store_harmed: bool,
+}
+
+impl Ledger {
+    /// Before anything.
+    #[must_use]
+    pub fn new(clients: &[ClientSpec]) -> Ledger {
+        Ledger {
+            now: 0,
+            publications: Vec::new(),
+            sessions: clients.iter().map(|_| SessionFacts::new()).collect(),
+            clients: clients.to_vec(),
+            crashes: 0,
+            crashed_at: Vec::new(),
+            calm: false,
+            crash_excuses: false,
+            worker_filters: clients.iter().map(|_| Vec::new()).collect(),
+            store_harmed: false,
+        }
+    }
+
+    /// Shared filters that a client has ever asked for.
+    #[must_use]
+    pub fn worker_filters(&self, client: usize) -> Vec<String> {
+        self.worker_filters[client].clone()
+    }
+
+    /// True if a member that is gone for good, or can't be asked, may have begun a QoS 2 delivery of it.
+    #[must_use]
+    pub fn may_hold_begun(&self, filter: &str, tenant: u8, publication: &Publication) -> bool {
+        publication.qos == 2
+            && (0..self.clients.len()).any(|client| {
+                self.clients[client].tenant == tenant
+                    && self.worker_filters[client].iter().any(|f| f == filter)
+                    && self.sessions[client].began_at > publication.sent_at.unwrap_or(0)
+            })
+    }
+
+    /// What the server must say about Session Present to the CONNECT that is under way.
+    #[must_use]
+    pub fn present_expected(&self, client: usize) -> Known {
+        let session = &self.sessions[client];
+        if session.connect_clean {
+            return Known::No;
+        }
+        self.alive_now(client)
+    }
+
+    /// Whether the session is there now, as far as time alone tells.
+    #[must_use]
+    pub fn alive_now(&self, client: usize) -> Known {
+        let session = &self.sessions[client];
+        let expiry = u64::from(session.expiry) * 1_000_000;
+        match (session.alive, session.left) {
+            (Known::Yes, Some((left, noticed))) => {
+                if self.now + SLACK < left + expiry {
+                    Known::Yes
+                } else if noticed && self.now > left + expiry + SLACK {
+                    Known::No
+                } else {
+                    Known::Maybe
+                }
+            }
+            (alive, _) => alive,
+        }
+    }
+
+    /// Takes a fact in.
+    pub fn take(&mut self, fact: &Fact) {
+        let now = self.now;
+        match fact {
+            Fact::ConnectSent { client, link, clean, .. } => {
+                let alive = self.alive_now(*client);
+                let spec = &self.clients[*client];
+                let expiry = match (spec.v5, *clean) {
+                    (true, _) => spec.expiry_secs,
+                    (false, true) => 0,
+                    (false, false) => 7 * 24 * 3600,
+                };
+                let session = &mut self.sessions[*client];
+                session.alive = alive;
+                session.link = Some(*link);
+                session.connect_clean = *clean;
+                session.connect_expiry = expiry;
+            }
+            Fact::Connected { client, present, .. } => self.connected(*client, *present),
+            Fact::Refused { client, .. } => self.unsettled(*client),
+            Fact::Ended { client, link, end, was_online } => self.ended(*client, *link, *end, *was_online),
+            Fact::SubscribeSent { client, packet_id, filters, id } => {
+                self.subscribe_sent(*client, *packet_id, filters, *id);
+            }
+            Fact::Subscribed { client, packet_id, codes } => self.subscribed(*client, *packet_id, codes),
+            Fact::UnsubscribeSent { client, packet_id, filters } => {
+                let session = &mut self.sessions[*client];
+                session.pending.insert(*packet_id, (filters.clone(), false));
+                for filter in filters {
+                    if let Some(sub) = session.subs.get_mut(filter) {
+                        sub.leaving = true;
+                        sub.unsure = true;
+                    }
+                }
+            }
+            Fact::Unsubscribed { client, packet_id, codes } => {
+                let session = &mut self.sessions[*client];
+                let Some((filters, _)) = session.pending.remove(packet_id) else { return };
+                for (i, filter) in filters.iter().enumerate() {
+                    // 3.1.1 has no codes: it worked.
+                    if codes.get(i).is_none_or(|c| *c < 0x80)
+                        && let Some(sub) = session.subs.remove(filter)
+                    {
+                        session.changed_ids.push(sub.id);
+                    }
+                }
+            }
+            Fact::PublishSent { uid, .. } => {
+                let publication = &mut self.publications[*uid as usize];
+                publication.sent_at.get_or_insert(now);
+                publication.sends += 1;
+            }
+            Fact::PublishAcked { uid, reason, .. } => {
+                let publication = &mut self.publications[*uid as usize];
+                if *reason < 0x80 {
+                    publication.acked_at.get_or_insert(now);
+                } else {
+                    publication.refused = true;
+                }
+            }
+            Fact::Delivered(delivery) => self.delivered(delivery),
+            Fact::Crashed { .. } => self.crashed(),
+            Fact::Calm => self.calm = true,
+            Fact::PublishDone { .. } | Fact::PublishForgotten { .. } | Fact::Restarted | Fact::AllGone => {}
+        }
+    }
+
+    fn connected(&mut self, client: usize, present: bool) {
+        let now = self.now;
+        let expected = self.present_expected(client);
+        let session = &mut self.sessions[client];
+        if !present {
+            session.begin(false, now);
+        } else if expected != Known::Yes {
+            session.begin(true, now);
+        }
+        session.alive = Known::Yes;
+        session.expected_present = expected;
+        session.expiry = session.connect_expiry;
+        session.online = true;
+        session.left = None;
+        session.changed_at = now;
+        session.pending.clear();
+        for sub in session.subs.values_mut() {
+            // What was never answered stays unknown.
+            if sub.since.is_none() || sub.leaving {
+                sub.unsure = true;
+            }
+        }
+    }
+
+    /// A CONNECT was sent and not accepted, or nobody knows.
+    fn unsettled(&mut self, client: usize) {
+        let now = self.now;
+        let session = &mut self.sessions[client];
+        let expiry = session.expiry;
+        let clean = session.connect_clean;
+        session.alive = match session.alive {
+            // A resumed session may have been resumed and left once more: its time begins anew.
+            Known::Yes if !clean && expiry > 0 => Known::Yes,
+            Known::Yes | Known::Maybe | Known::No => Known::Maybe,
+        };
+        if session.alive == Known::Yes {
+            session.left = session.left.map(|(left, _)| (left, false)).or(Some((now, false)));
+        }
+    }
+
+    fn ended(&mut self, client: usize, link: usize, end: End, was_online: bool) {
+        let now = self.now;
+        if self.sessions[client].link != Some(link) {
+            return;
+        }
+        if !was_online {
+            if end != End::Crash {
+                self.unsettled(client);
+            }
+            return;
+        }
+        let session = &mut self.sessions[client];
+        let expiry = session.expiry;
+        session.online = false;
+        session.was_away = true;
+        session.changed_at = now;
+        let noticed = match end {
+            End::Clean | End::WithWill | End::Cut | End::ByServer => true,
+            End::Vanished | End::Abandoned | End::Crash => false,
+        };
+        session.left = Some((now, noticed));
+        if expiry == 0 {
+            // Gone as soon as the server notices; a takeover ends it at the latest.
+            session.alive = Known::Maybe;
+        }
+    }
+
+    fn crashed(&mut self) {
+        self.crashes += 1;
+        self.crashed_at.push(self.now);
+        for client in 0..self.sessions.len() {
+            let session = &mut self.sessions[client];
+            session.was_away = true;
+            if self.crash_excuses {
+                session.alive = Known::Maybe;
+                session.blind = true;
+            }
+        }
+    }
+
+    fn subscribe_sent(&mut self, client: usize, packet_id: u16, filters: &[FilterSpec], id: u32) {
+        let session = &mut self.sessions[client];
+        session.pending.insert(packet_id, (filters.iter().map(|f| f.filter.clone()).collect(), true));
+        for spec in filters {
+            if spec.filter.starts_with("$share/") {
+                if !session.ever_shared.contains(&spec.filter) {
+                    session.ever_shared.push(spec.filter.clone());
+                }
+                if !self.worker_filters[client].contains(&spec.filter) {
+                    self.worker_filters[client].push(spec.filter.clone());
+                }
+            } else {
+                session.subscribes.push(spec.filter.clone());
+            }
+            match session.subs.get_mut(&spec.filter) {
+                Some(sub) => {
+                    if sub.spec.no_local != spec.no_local || spec.qos == 0 || sub.granted == 0 {
+                        // What is owed under the old options and under the new ones may differ.
+                        sub.since = None;
+                    }
+                    sub.spec = spec.clone();
+                    session.changed_ids.push(sub.id);
+                    sub.id = id;
+                    sub.unsure = true;
+                }
+                None => {
+                    let sub = SubFacts {
+                        spec: spec.clone(),
+                        id,
+                        since: None,
+                        granted: 0,
+                        leaving: false,
+                        unsure: true,
+                    };
+                    session.subs.insert(spec.filter.clone(), sub);
+                }
+            }
+        }
+    }
+
+    fn subscribed(&mut self, client: usize, packet_id: u16, codes: &[u8]) {
+        let now = self.now;
+        let session = &mut self.sessions[client];
+        let Some((filters, _)) = session.pending.remove(&packet_id) else { return };
+        for (filter, code) in filters.iter().zip(codes) {
+            if *code >= 0x80 {
+                // Refused; if it was there before, nobody can say what is there now.
+                match session.subs.get_mut(filter) {
+                    Some(sub) if sub.since.is_some() => {
+                        sub.since = None;
+                        sub.unsure = true;
+                    }
+                    Some(_) | None => {
+                        session.subs.remove(filter);
+                    }
+                }
+                continue;
+            }
+            let again = session.pending.values().any(|(f, _)| f.contains(filter));
+            if let Some(sub) = session.subs.get_mut(filter) {
+                sub.granted = *code;
+                if !again {
+                    sub.unsure = false;
+                    sub.leaving = false;
+                    sub.since.get_or_insert(now);
+                }
+            }
+        }
+    }
+
+    fn delivered(&mut self, delivery: &Delivery) {
+        let Some(uid) = delivery.uid else { return };
+        if delivery.repeated {
+            return;
+        }
+        let received = self.sessions[delivery.client].received.entry(uid).or_default();
+        if delivery.retain {
+            received.retained += 1;
+        } else {
+            received.plain += 1;
+        }
+        match delivery.qos {
+            0 => received.qos0 += 1,
+            2 => received.qos2 += 1,
+            _ => {}
+        }
+    }
+}

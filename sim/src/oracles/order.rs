@@ -1,0 +1,62 @@
+//! Order: what one publisher sends to one topic with one QoS reaches a subscriber in that order, first
+//! deliveries counted [MQTT-4.6.0-5], [MQTT-4.6.0-6]. Shared subscriptions are not ordered.
+
+use super::{Oracle, Rest};
+use crate::facts::{Delivery, Fact, Uid};
+use crate::ledger::Ledger;
+use std::collections::BTreeMap;
+
+/// Receiver and incarnation, publisher, topic, QoS of publish and of delivery.
+type Stream = (usize, u32, usize, String, u8, u8);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Order {
+    last: BTreeMap<Stream, (u32, Uid)>,
+}
+
+impl Oracle for Order {
+    fn name(&self) -> &'static str {
+        "order"
+    }
+
+    fn take(&mut self, fact: &Fact, ledger: &Ledger) -> Result<(), String> {
+        let Fact::Delivered(delivery) = fact else { return Ok(()) };
+        self.judge(delivery, ledger)
+    }
+
+    fn at_rest(&mut self, _: &Ledger, _: &Rest) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Order {
+    fn judge(&mut self, delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
+        let Some(uid) = delivery.uid.filter(|_| !delivery.repeated && !delivery.retain) else {
+            return Ok(());
+        };
+        let session = &ledger.sessions[delivery.client];
+        let publication = &ledger.publications[uid as usize];
+        let first = session.received.get(&uid).is_some_and(|r| r.plain == 1);
+        if publication.will || !first || session.blind || session.has_shared(&delivery.topic) {
+            return Ok(());
+        }
+        let topic = delivery.topic.clone();
+        let stream =
+            (delivery.client, session.incarnation, publication.client, topic, publication.qos, delivery.qos);
+        let last = self.last.entry(stream).or_default();
+        if publication.seq < last.0 {
+            let earlier = &ledger.publications[last.1 as usize];
+            // A store that loses one write and takes the next reorders what the client sends again.
+            if ledger.store_harmed && (publication.sends > 1 || earlier.sends > 1) {
+                return Ok(());
+            }
+            return Err(format!(
+                "client {}: {uid} (number {}) came after {} (number {}): {delivery:?}",
+                delivery.client, publication.seq, last.1, last.0
+            ));
+        }
+        *last = (publication.seq, uid);
+        Ok(())
+    }
+}
