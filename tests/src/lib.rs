@@ -1,14 +1,17 @@
 //! Harness of the black-box tests: a broker process, an MQTT client on a raw socket, and the registry of the
-//! specification's statements. Nothing here knows how the broker works inside.
+//! specification's statements; none of these know how the broker works inside. Besides, tests that need more than
+//! one crate: the contract suite of the store port, and the means to run stores under it.
 
 pub mod broker;
 pub mod certs;
 pub mod client;
 pub mod connect;
+pub mod contract;
 pub mod kill;
 pub mod packet;
 pub mod raw;
 pub mod registry;
+pub mod store;
 pub mod transcript;
 pub mod ws;
 
