@@ -194,6 +194,8 @@ pub struct Ledger {
     pub calm: bool,
     /// What is lost in a crash need not come back: the durability class does not cover it.
     pub crash_excuses: bool,
+    /// Absent sessions keep only a few messages.
+    pub offline_limited: bool,
     /// By client: shared filters that it has ever sent.
     worker_filters: Vec<Vec<String>>,
     /// The store has refused or not answered something.
@@ -213,6 +215,7 @@ impl Ledger {
             crashed_at: Vec::new(),
             calm: false,
             crash_excuses: false,
+            offline_limited: false,
             worker_filters: clients.iter().map(|_| Vec::new()).collect(),
             store_harmed: false,
         }
@@ -254,7 +257,7 @@ impl Ledger {
             (Known::Yes, Some((left, noticed))) => {
                 if self.now + SLACK < left + expiry {
                     Known::Yes
-                } else if noticed && self.now > left + expiry + SLACK {
+                } else if noticed && !self.store_harmed && self.now > left + expiry + SLACK {
                     Known::No
                 } else {
                     Known::Maybe

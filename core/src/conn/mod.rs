@@ -61,7 +61,7 @@ pub(crate) struct Conn {
     pub aliases_in: AliasesIn,
     pub aliases_out: AliasesOut,
     /// What is known of the topic it published to last.
-    pub route: RouteCache,
+    pub route: Option<Box<RouteCache>>,
     pub acks: AckQueue,
     /// Our Receive Maximum towards this client.
     pub acks_max: u16,
@@ -94,7 +94,7 @@ impl Conn {
             problem_info: true,
             aliases_in: AliasesIn::default(),
             aliases_out: AliasesOut::default(),
-            route: RouteCache::default(),
+            route: None,
             acks: AckQueue::default(),
             acks_max: u16::MAX,
             appends: Vec::new(),

@@ -64,10 +64,9 @@ impl Shard {
         topic: &str,
     ) -> Result<(), Violation> {
         // Taken out for the time of this publish, and put back below.
-        let cache = self.plane.conn(id).map(|c| core::mem::take(&mut c.route));
-        self.route_now = cache.unwrap_or_default();
+        self.route_now = self.plane.conn(id).and_then(|c| c.route.take());
         let outcome = self.publish_cached(id, session_id, publish, topic);
-        let cache = core::mem::take(&mut self.route_now);
+        let cache = self.route_now.take();
         if let Some(conn) = self.plane.conn(id) {
             conn.route = cache;
         }
@@ -82,7 +81,7 @@ impl Shard {
         topic: &str,
     ) -> Result<(), Violation> {
         let rules = self.rules_version;
-        let known_topic = self.route_now.knows(topic, rules);
+        let known_topic = self.route_now.as_ref().is_some_and(|c| c.knows(topic, rules));
         self.check_publish(publish, topic, known_topic)?;
         let settings_receive_max = self.plane.settings.receive_maximum;
         let wall = self.plane.now.wall;
@@ -95,9 +94,9 @@ impl Shard {
             let denied =
                 session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
                     || topic.starts_with("$SYS");
-            self.route_now.learn(topic, rules, denied);
+            self.route_now.get_or_insert_default().learn(topic, rules, denied);
         }
-        let denied = self.route_now.denied;
+        let denied = self.route_now.as_ref().is_some_and(|c| c.denied);
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
         // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
@@ -378,11 +377,14 @@ impl Shard {
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
         if !tenant.durable.is_empty() {
             let generation = tenant.durable.generation();
-            let matched = self.route_now.durable(topic, generation).unwrap_or_else(|| {
+            let known = self.route_now.as_ref().and_then(|c| c.durable(topic, generation));
+            let matched = known.unwrap_or_else(|| {
                 self.lists.clear();
                 tenant.durable.matches(topic, &mut self.lists);
                 let matched = !self.lists.is_empty();
-                self.route_now.set_durable(topic, generation, matched);
+                if let Some(cache) = &mut self.route_now {
+                    cache.set_durable(topic, generation, matched);
+                }
                 matched
             });
             if matched {

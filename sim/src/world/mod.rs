@@ -192,6 +192,7 @@ impl World {
             world.add(world.now + fault.at_ms * 1000, Event::Fault(i));
         }
         world.add(world.now + scenario.calm_at_ms * 1000, Event::Calm);
+        world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
         world.boot();
         world
     }

@@ -1,0 +1,39 @@
+//! The guard of `docs/conformance.md`: every statement has a test or an excuse, and the document says so.
+
+use mast_tests::{
+    broker::workspace,
+    registry::{Registry, Test, document},
+};
+
+#[test]
+fn every_statement_is_tested_or_excused_and_the_document_is_current() {
+    let workspace = workspace();
+    let registry = Registry::read(&workspace);
+    assert!(
+        registry.problems.is_empty(),
+        "{} problems:\n{}",
+        registry.problems.len(),
+        registry.problems.join("\n")
+    );
+    let path = workspace.join("docs/conformance.md");
+    let text = document(&registry);
+    if std::env::var_os("MAST_REGENERATE").is_some() {
+        std::fs::write(&path, &text).expect("docs are writable");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == text,
+        "docs/conformance.md is old: run this test with MAST_REGENERATE=1 and commit it"
+    );
+}
+
+#[test]
+fn the_scanner_gives_tags_to_their_test_and_notes_lost_ones() {
+    let mut registry = Registry::default();
+    let source = "fn helper() {}\ncovers![\"MQTT-9\"];\n#[test]\nfn a_test() {\n    covers![\"MQTT-1\", \"v311:MQTT-2\"];\n}";
+    registry.scan("f.rs", &source.replace("MQTT-9\"];", "MQTT-9\"];"));
+    let test = Test { file: "f.rs".into(), name: "a_test".into() };
+    assert!(registry.tests["MQTT-1"].contains(&test) && registry.tests["v311:MQTT-2"].contains(&test));
+    assert!(!registry.tests.contains_key("MQTT-9"));
+    assert_eq!(registry.problems.len(), 1);
+}
