@@ -45,6 +45,8 @@ pub(crate) struct Conn {
     pub dirty: bool,
     /// The driver was told to stop reading.
     pub paused: bool,
+    /// The driver itself does not read it for now.
+    pub unread: bool,
     /// Bytes not yet processed: an incomplete frame, or whatever came while nothing could be processed.
     pub hold: Vec<u8>,
     /// Silence allowed, µs; 0 = any.
@@ -83,6 +85,7 @@ impl Conn {
             out: OutBuf::default(),
             dirty: false,
             paused: false,
+            unread: false,
             hold: Vec::new(),
             keep_alive_micros: 0,
             last_seen: now,

@@ -227,7 +227,8 @@ impl Shard {
             return;
         }
         let source = if item.pos.is_some() { Source::Log } else { Source::Live };
-        if item.parts.qos == QoS::AtMostOnce {
+        let live_only = item.parts.qos == QoS::AtMostOnce && item.pos.is_none();
+        if live_only {
             // Unlogged and never kept: to somebody who is there, or to nobody.
             if group.members.iter().all(|m| m.window == 0) {
                 self.plane.counters.drop(Drop::GroupUnavailable);
@@ -240,7 +241,7 @@ impl Shard {
         }
         let logged = item.pos.is_some();
         if group.feed.behind || group.feed.is_full(max_messages, max_bytes) {
-            if item.parts.qos == QoS::AtMostOnce {
+            if live_only {
                 self.plane.counters.drop(Drop::SlowConsumerQos0);
                 return;
             }

@@ -233,7 +233,7 @@ impl Shard {
             let key = self.order_key(parts.topic, parts.qos);
             self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key))
         };
-        let log = parts.qos > QoS::AtMostOnce && self.wants_log(parts.tenant.0 as usize, parts.topic);
+        let log = self.may_log(parts.qos) && self.wants_log(parts.tenant.0 as usize, parts.topic);
         let persistent =
             self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
         let durable_id = parts.qos == QoS::ExactlyOnce && persistent;
@@ -368,6 +368,10 @@ impl Shard {
         hasher.finish()
     }
 
+    fn may_log(&self, qos: QoS) -> bool {
+        qos > QoS::AtMostOnce || self.plane.settings.keep_qos0
+    }
+
     /// True if a persistent session or a durable group, on any shard, wants messages of this topic kept.
     pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
@@ -392,7 +396,7 @@ impl Shard {
 
     /// The append of a message of our own (a will), if it needs one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
-        let log = message.qos > QoS::AtMostOnce && self.wants_log(message.tenant.0 as usize, message.topic());
+        let log = self.may_log(message.qos) && self.wants_log(message.tenant.0 as usize, message.topic());
         (log || message.retain).then(|| Append {
             message: Arc::clone(message),
             partition: EMBEDDED,

@@ -201,7 +201,7 @@ impl Shard {
             }
             let Some(grant) = self.grant_of(id, &entry.message, entry.spilled, pos) else { continue };
             let qos = entry.message.qos.min(grant.qos);
-            if qos == QoS::AtMostOnce {
+            if grant.qos == QoS::AtMostOnce {
                 // It had its chance when it was live.
                 continue;
             }

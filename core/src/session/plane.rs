@@ -153,7 +153,9 @@ impl Plane {
             return;
         }
         let qos = item.parts.qos.min(grant.qos);
-        if qos == QoS::AtMostOnce {
+        // QoS 0 that was logged for a durable subscription goes the log's way.
+        let kept = item.pos.is_some() && grant.qos > QoS::AtMostOnce;
+        if qos == QoS::AtMostOnce && !kept {
             self.offer_qos0(id, item, grant);
             return;
         }

@@ -21,7 +21,7 @@ use crate::scenario::{Knobs, Scenario};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
-use mast_core::settings::{OfflineLimits, OfflinePolicy, Settings, ShareStrategy};
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
 use mast_core::store::port::Durability;
 use mast_core::tenant::registry::Registry;
 use node::Node;
@@ -130,7 +130,6 @@ fn settings(knobs: &Knobs) -> Settings {
         offline: OfflineLimits {
             max_messages: knobs.offline_messages,
             max_bytes: 64 * 1024 * 1024,
-            policy: OfflinePolicy::DropOldest,
         },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
