@@ -100,11 +100,17 @@ impl Shard {
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
         // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
-        let waiting_qos1 = conn.acks.pubacks();
+        let pending =
+            publish.qos == QoS::ExactlyOnce && conn.acks.contains(AckKind::PubRec, publish.packet_id);
+        // Counted exactly only where the quick bound says that it may be reached.
+        let over = conn.acks.len() + inbound >= settings_receive_max as usize
+            && conn.acks.pubacks() + conn.acks.count_open(AckKind::PubRec) + inbound
+                >= settings_receive_max as usize
+            && !pending;
         if publish.qos > QoS::AtMostOnce
             && !known
             && version == Version::V5
-            && waiting_qos1 + inbound >= settings_receive_max as usize
+            && over
         {
             return Err(violation(
                 Reason::RECEIVE_MAXIMUM_EXCEEDED,
@@ -112,10 +118,10 @@ impl Shard {
                 "MQTT-3.3.4-7",
             ));
         }
-        if known {
+        if publish.qos == QoS::ExactlyOnce && (known || pending) {
             // [MQTT-4.3.3-10] Ours already: acknowledge, deliver no second time. If its append is still
             // unanswered, that answer brings the PUBREC.
-            if !conn.acks.contains(AckKind::PubRec, publish.packet_id) {
+            if !pending {
                 self.ack_now(id, AckKind::PubRec, publish.packet_id, Reason::SUCCESS);
             }
             return Ok(());
@@ -265,7 +271,7 @@ impl Shard {
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
         {
-            session.inbound.insert(packet_id);
+            session.inbound_unsure.insert(packet_id);
             inbound = Some((session_id, packet_id));
             if durable_id {
                 let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
@@ -311,20 +317,16 @@ impl Shard {
             // The id is in the store: the message is ours already.
             reason = Reason::SUCCESS;
         }
-        if reason.is_error()
-            && let Some((session, packet_id)) = inbound
+        if let Some((session, packet_id)) = inbound
             && let Some(session) = self.plane.session(session)
         {
-            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: the client sends it
-            // again, and the store knows whether it is ours already.
-            session.inbound.remove(&packet_id);
-            if unknown {
-                session.inbound_unsure.insert(packet_id);
+            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: stays unsure.
+            if !unknown {
+                session.inbound_unsure.remove(&packet_id);
             }
-        } else if let Some((session, packet_id)) = inbound
-            && let Some(session) = self.plane.session(session)
-        {
-            session.inbound_unsure.remove(&packet_id);
+            if !reason.is_error() {
+                session.inbound.insert(packet_id);
+            }
         }
         let Some(conn) = self.plane.conn(id) else { return };
         conn.appends_total -= 1;

@@ -34,7 +34,9 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
     if matching.is_empty() {
         return Err(format!("client {}: nothing matches {delivery:?}", delivery.client));
     }
-    if !matching.iter().any(|s| s.unsure || s.spec.qos >= delivery.qos) {
+    // What was queued under an earlier, higher QoS may still come with it.
+    let ever = |filter: &str| session.ever_qos.get(filter).copied().unwrap_or(0);
+    if !matching.iter().any(|s| s.unsure || ever(&s.spec.filter) >= delivery.qos) {
         return Err(format!("client {}: QoS above what was granted: {delivery:?}", delivery.client));
     }
     if matching.iter().any(|s| s.unsure) {

@@ -286,6 +286,9 @@ impl World {
 
     fn look(&mut self, shard: u16, op: mast_core::ids::OpId, read: &mast_core::store::port::Read) {
         let result = self.store.read(self.now, read);
+        if self.verbose {
+            self.remark(format!("shard {shard} reads {read:?} -> {result:?}"));
+        }
         self.tell(store::Told { shard, input: mast_core::shard::input::Input::ReadDone { op, result } });
     }
 

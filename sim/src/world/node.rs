@@ -235,6 +235,9 @@ impl World {
             }
             Effect::Floor { tenant, floor } => {
                 let floor = floor.map_or(0, |f| f.get(super::state::PARTITION).0);
+                if self.verbose {
+                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
+                }
                 let shards = self.scenario.topology.shards;
                 self.store.floor(shard, shards, tenant, floor);
             }
