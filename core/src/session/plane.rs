@@ -175,7 +175,9 @@ impl Plane {
         }
         if session.feed.behind || session.feed.is_full(settings.queue_messages, settings.queue_bytes) {
             session.feed.fall_behind(&self.head);
-            if item.pos.is_none() {
+            // A persistent session's subscriptions have their messages logged, from SUBACK on. One that was
+            // not is older than that: nobody is owed it, and behind logged ones it would be out of order.
+            if item.pos.is_none() && !session.persistent {
                 session.feed.spills += 1;
                 self.counters.spilled += 1;
                 self.followups.push(Followup::Spill { session: id, message: item.message() });

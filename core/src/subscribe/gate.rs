@@ -6,6 +6,7 @@ use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::shard::Shard;
 use crate::shard::complete::reason_of;
+use crate::shard::ops::Op;
 use crate::shard::peer::{GroupRef, PeerMsg};
 use crate::store::port::CommitResult;
 use crate::subscribe::scan::ScanRequest;
@@ -55,8 +56,17 @@ impl Shard {
                 gate.codes[*index] = reason.0;
             }
             if kind == GateKind::Subscribe {
+                let mut undo = Vec::new();
                 for (filter, _) in failed {
+                    if *result == CommitResult::Unknown {
+                        undo.extend(self.filter_delete(session, &filter));
+                    }
                     self.drop_subscription(session, &filter);
+                }
+                if !undo.is_empty() {
+                    // It may have been applied: then it is taken back behind it.
+                    let class = self.class();
+                    self.commit(Op::End, undo, class);
                 }
             }
         }

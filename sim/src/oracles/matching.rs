@@ -3,7 +3,8 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact};
-use crate::ledger::{Ledger, SubFacts};
+use crate::ledger::{Ledger, SubFacts, inner};
+use mast_core::topic::naive::naive_matches;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,8 +36,11 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
         return Err(format!("client {}: nothing matches {delivery:?}", delivery.client));
     }
     // What was queued under an earlier, higher QoS may still come with it.
-    let ever = |filter: &str| session.ever_qos.get(filter).copied().unwrap_or(0);
-    if !matching.iter().any(|s| s.unsure || ever(&s.spec.filter) >= delivery.qos) {
+    let ever = session
+        .ever_qos
+        .iter()
+        .any(|(filter, qos)| *qos >= delivery.qos && naive_matches(inner(filter), &delivery.topic));
+    if !ever && !matching.iter().any(|s| s.unsure) {
         return Err(format!("client {}: QoS above what was granted: {delivery:?}", delivery.client));
     }
     if matching.iter().any(|s| s.unsure) {
