@@ -108,7 +108,11 @@ impl Shard {
             let uid = self.plane.uid_of(member);
             let member_ref = crate::shard::peer::MemberRef { shard: self.me, session: member, uid };
             match self.plane.session(member).and_then(|s| s.subscriptions.get_mut(&filter)) {
-                Some(subscription) if ok => subscription.group = Some(group),
+                Some(subscription) if ok => {
+                    subscription.group = Some(group);
+                    // It may have come online since it asked.
+                    self.tell_presence(member);
+                }
                 Some(_) => self.drop_subscription(member, &filter),
                 // Unsubscribed or gone meanwhile.
                 None if ok => self.send(group.leader, PeerMsg::GroupLeave { group, member: member_ref }),

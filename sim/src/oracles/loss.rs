@@ -7,7 +7,7 @@ use crate::ledger::{Known, Ledger, SessionFacts};
 use mast_core::sys::Drop;
 
 /// Bytes of a PUBLISH beside topic and payload, at most, in these scenarios.
-const OVERHEAD: usize = 80;
+pub const OVERHEAD: usize = 80;
 
 /// See the module.
 #[derive(Debug)]

@@ -271,14 +271,12 @@ impl World {
             Event::Applied { life: of, synced } if of == life => self.batch_applied(synced),
             Event::Look { life: of, shard, op, read } if of == life => self.look(shard, op, &read),
             Event::Tell { life: of, shard } if of == life => self.told(shard),
-            Event::Mail { life: of, from, to } if of == life => self.mail(from, to),
             Event::Wake { life: of, shard, at } if of == life => self.woke(shard, at),
             // Of a life that ended.
             Event::Apply { .. }
             | Event::Applied { .. }
             | Event::Look { .. }
             | Event::Tell { .. }
-            | Event::Mail { .. }
             | Event::Wake { .. } => {}
             Event::Final(step) => self.final_step(step),
         }
