@@ -51,6 +51,12 @@ pub struct Settings {
     pub receive_maximum: u16,
     /// Upper bound on unacknowledged deliveries to one client, whatever it announces.
     pub max_inflight_out: u16,
+    /// MQTT 3.1 and 3.1.1 are accepted.
+    pub accept_v3: bool,
+    /// MQTT 5 is accepted.
+    pub accept_v5: bool,
+    /// A client without an id gets one.
+    pub assign_client_id: bool,
     /// Highest QoS accepted.
     pub max_qos: QoS,
     /// Retained messages are available.
@@ -119,6 +125,9 @@ impl Default for Settings {
             max_packet: 1024 * 1024,
             receive_maximum: 64,
             max_inflight_out: 64,
+            accept_v3: true,
+            accept_v5: true,
+            assign_client_id: true,
             max_qos: QoS::ExactlyOnce,
             retain_available: true,
             wildcard_available: true,

@@ -280,6 +280,15 @@ impl Handshake {
     fn check_connect(&self, connect: &Connect<'_>) -> Result<(), Violation> {
         let settings = &self.config.settings;
         let violation = |reason, why, statement| Err(Violation { reason, why, statement });
+        let spoken = if connect.version.is_v5() { settings.accept_v5 } else { settings.accept_v3 };
+        if !spoken {
+            let why = "this version is turned off";
+            return violation(Reason::UNSUPPORTED_PROTOCOL_VERSION, why, "MQTT-3.1.2-2");
+        }
+        if connect.client_id.is_empty() && !settings.assign_client_id {
+            let why = "an empty client id, and none is assigned here";
+            return violation(Reason::CLIENT_IDENTIFIER_NOT_VALID, why, "MQTT-3.1.3-8");
+        }
         if connect.client_id.is_empty() && connect.version < Version::V5 && !connect.clean_start {
             return violation(
                 Reason::CLIENT_IDENTIFIER_NOT_VALID,
@@ -423,8 +432,12 @@ impl Handshake {
     }
 }
 
-/// Writes a refusing CONNACK, unless even that is larger than the client takes [MQTT-3.1.2-24].
+/// Writes a refusing CONNACK, unless even that is larger than the client takes [MQTT-3.1.2-24], or the client's
+/// version has no code for the reason (3.1.1, [MQTT-3.2.2-6]).
 pub fn put_refusal(code: Reason, version: Version, max_packet: u32, out: &mut Vec<u8>) {
+    if !version.is_v5() && code.v3_return_code().is_none() {
+        return;
+    }
     let packet = Packet::ConnAck(ConnAck { session_present: false, code, props: Props::EMPTY });
     if packet.encoded_len(version) <= max_packet as usize {
         // Cannot fail: there are no strings in it.
