@@ -435,8 +435,12 @@ impl Handshake {
     }
 }
 
-/// Writes a refusing CONNACK, unless even that is larger than the client takes [MQTT-3.1.2-24].
+/// Writes a refusing CONNACK, unless even that is larger than the client takes [MQTT-3.1.2-24], or the client's
+/// version has no code for the reason (3.1.1, [MQTT-3.2.2-6]).
 pub fn put_refusal(code: Reason, version: Version, max_packet: u32, out: &mut Vec<u8>) {
+    if !version.is_v5() && code.v3_return_code().is_none() {
+        return;
+    }
     let packet = Packet::ConnAck(ConnAck { session_present: false, code, props: Props::EMPTY });
     if packet.encoded_len(version) <= max_packet as usize {
         // Cannot fail: there are no strings in it.

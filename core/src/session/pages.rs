@@ -156,10 +156,7 @@ impl Shard {
             return;
         }
         let feed = &session.feed;
-        if !feed.behind
-            || feed.reading.is_some()
-            || feed.is_full(max_messages.max(1), max_bytes.max(1))
-        {
+        if !feed.behind || feed.reading.is_some() || feed.is_full(max_messages.max(1), max_bytes.max(1)) {
             return;
         }
         let Some(read) = self.log_read(id) else { return };
