@@ -42,9 +42,23 @@ pub struct Context {
     pub health: Health,
 }
 
+/// True while everything that must turn does.
+pub type Pulse = Box<dyn Fn() -> bool + Send>;
+
 /// What serves the listeners: shard threads, store, acceptors. It registers its metrics and its health components
 /// when it is started, and may take its time to become ready.
 pub trait Engine {
+    /// Does what takes time after the start, such as restoring, and then lets clients in. Only then is the broker
+    /// ready.
+    fn ready(&mut self) -> impl Future<Output = Result<(), String>> {
+        async { Ok(()) }
+    }
+
+    /// What the service manager's watchdog asks.
+    fn pulse(&self) -> Pulse {
+        Box::new(|| true)
+    }
+
     /// Takes over a configuration that was checked. Certificates, passwords and rules are already in use. Gives
     /// remarks for the log, such as keys that need a restart.
     fn reload(&mut self, config: &Arc<Config>) -> Vec<String>;
@@ -95,10 +109,10 @@ impl ServeError {
     }
 }
 
-/// Runs the broker until it is told to stop. `start` makes the engine: this is where listeners attach.
-pub fn run<E: Engine>(
+/// Runs the broker until it is told to stop. `start` makes the engine, on a thread where it may block.
+pub fn run<E: Engine + Send + 'static>(
     sources: &Sources,
-    start: impl FnOnce(Context) -> Result<E, String>,
+    start: impl FnOnce(Context) -> Result<E, String> + Send + 'static,
 ) -> Result<(), ServeError> {
     let config = Arc::new(sources.load()?);
     let log = log::start(config.node.log_level, config.node.log_format)?;
@@ -109,7 +123,7 @@ pub fn run<E: Engine>(
     process::limit_resources();
     prepare_data_dir(&config.data_dir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let (metrics, health) = (Metrics::default(), Health::default());
         process::register(&metrics);
@@ -125,13 +139,32 @@ pub fn run<E: Engine>(
         }
         let context =
             Context { config: Arc::clone(&config), listeners, auth: Arc::clone(&auth), metrics, health };
-        let mut engine = start(context).map_err(ServeError::Engine)?;
+        let starting = async {
+            let started = tokio::task::spawn_blocking(move || start(context)).await;
+            // An error here: the start panicked.
+            let mut engine = started.map_err(|e| e.to_string()).and_then(|done| done)?;
+            engine.ready().await?;
+            Ok::<E, String>(engine)
+        };
+        let mut engine = tokio::select! {
+            engine = starting => engine.map_err(ServeError::Engine)?,
+            // Nobody was let in yet, so there is nothing to drain.
+            () = until_stopped(&mut signals) => return Ok(()),
+        };
         listening.ready();
         notify::tell(notify::Phase::Ready);
-        tokio::spawn(notify::watchdog(|| true));
+        tokio::spawn(notify::watchdog(engine.pulse()));
         let mut reloader = Reloader { sources, config, log, auth, tls };
         live(&mut engine, &mut signals, &mut reloader, &listening).await
-    })
+    });
+    // A start that was called off may still be at work; what it writes is written as if it were killed.
+    runtime.shutdown_background();
+    served
+}
+
+/// Waits for a signal that stops. A reload has no use before the start is through: the files were just read.
+async fn until_stopped(signals: &mut Signals) {
+    while signals.next().await == Request::Reload {}
 }
 
 async fn serve_admin(socket: std::net::TcpListener, router: axum::Router) {
@@ -256,7 +289,7 @@ impl Reloader<'_> {
 
 /// Which changes only a restart puts in place.
 fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
-    let place = |l: &Listener| (l.name.clone(), l.endpoint.clone(), l.tls.is_some(), l.ws.clone());
+    let place = |l: &Listener| (l.name.clone(), l.endpoint.clone(), l.tls.is_some(), l.ws.is_some());
     let places = |c: &Config| c.listeners.iter().map(place).collect::<Vec<_>>();
     let changed = [
         ("listener.*", places(old) != places(new)),

@@ -104,6 +104,8 @@ pub struct SessionFacts {
     pub expected_present: Known,
     /// Subscription identifiers that subscriptions of this incarnation had before.
     pub changed_ids: Vec<u32>,
+    /// Highest QoS that each filter of this incarnation was ever asked with.
+    pub ever_qos: BTreeMap<String, u8>,
     /// When this incarnation began, µs.
     pub began_at: u64,
     /// Session Expiry Interval that holds, seconds.
@@ -130,6 +132,7 @@ impl SessionFacts {
             left: None,
             expected_present: Known::Maybe,
             changed_ids: Vec::new(),
+            ever_qos: BTreeMap::new(),
             began_at: 0,
             expiry: 0,
             connect_clean: false,
@@ -194,6 +197,8 @@ pub struct Ledger {
     pub calm: bool,
     /// What is lost in a crash need not come back: the durability class does not cover it.
     pub crash_excuses: bool,
+    /// Absent sessions keep only a few messages.
+    pub offline_limited: bool,
     /// By client: shared filters that it has ever sent.
     worker_filters: Vec<Vec<String>>,
     /// The store has refused or not answered something.
@@ -213,6 +218,7 @@ impl Ledger {
             crashed_at: Vec::new(),
             calm: false,
             crash_excuses: false,
+            offline_limited: false,
             worker_filters: clients.iter().map(|_| Vec::new()).collect(),
             store_harmed: false,
         }
@@ -254,7 +260,7 @@ impl Ledger {
             (Known::Yes, Some((left, noticed))) => {
                 if self.now + SLACK < left + expiry {
                     Known::Yes
-                } else if noticed && self.now > left + expiry + SLACK {
+                } else if noticed && !self.store_harmed && self.now > left + expiry + SLACK {
                     Known::No
                 } else {
                     Known::Maybe
@@ -304,7 +310,9 @@ impl Ledger {
                 let Some((filters, _)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
+                    let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                     if codes.get(i).is_none_or(|c| *c < 0x80)
+                        && !again
                         && let Some(sub) = session.subs.remove(filter)
                     {
                         session.changed_ids.push(sub.id);
@@ -377,9 +385,7 @@ impl Ledger {
             return;
         }
         if !was_online {
-            if end != End::Crash {
-                self.unsettled(client);
-            }
+            self.unsettled(client);
             return;
         }
         let session = &mut self.sessions[client];
@@ -425,6 +431,8 @@ impl Ledger {
             } else {
                 session.subscribes.push(spec.filter.clone());
             }
+            let ever = session.ever_qos.entry(spec.filter.clone()).or_default();
+            *ever = (*ever).max(spec.qos);
             match session.subs.get_mut(&spec.filter) {
                 Some(sub) => {
                     if sub.spec.no_local != spec.no_local || spec.qos == 0 || sub.granted == 0 {

@@ -45,11 +45,15 @@ pub(crate) struct Conn {
     pub dirty: bool,
     /// The driver was told to stop reading.
     pub paused: bool,
+    /// The driver itself does not read it for now.
+    pub unread: bool,
     /// Bytes not yet processed: an incomplete frame, or whatever came while nothing could be processed.
     pub hold: Vec<u8>,
     /// Silence allowed, µs; 0 = any.
     pub keep_alive_micros: u64,
     pub last_seen: Mono,
+    /// Since when an incomplete packet is known to wait for its rest.
+    pub partial_since: Option<Mono>,
     /// Since when output waits without any progress.
     pub stalled_since: Option<Mono>,
     /// Maximum Packet Size of the client, bytes.
@@ -59,7 +63,7 @@ pub(crate) struct Conn {
     pub aliases_in: AliasesIn,
     pub aliases_out: AliasesOut,
     /// What is known of the topic it published to last.
-    pub route: RouteCache,
+    pub route: Option<Box<RouteCache>>,
     pub acks: AckQueue,
     /// Our Receive Maximum towards this client.
     pub acks_max: u16,
@@ -83,15 +87,17 @@ impl Conn {
             out: OutBuf::default(),
             dirty: false,
             paused: false,
+            unread: false,
             hold: Vec::new(),
             keep_alive_micros: 0,
             last_seen: now,
+            partial_since: None,
             stalled_since: None,
             max_packet_out: u32::MAX,
             problem_info: true,
             aliases_in: AliasesIn::default(),
             aliases_out: AliasesOut::default(),
-            route: RouteCache::default(),
+            route: None,
             acks: AckQueue::default(),
             acks_max: u16::MAX,
             appends: Vec::new(),

@@ -5,9 +5,8 @@ use crate::conn::Phase;
 use crate::ids::ConnId;
 use crate::shard::Shard;
 use crate::shard::timers::Timer;
+use crate::time::Now;
 
-/// How long an incomplete packet may take where keep alive is off, µs.
-const PARTIAL_MICROS: u64 = 30_000_000;
 /// How often a connection without keep alive is looked at, µs.
 const LOOK_MICROS: u64 = 30_000_000;
 
@@ -15,31 +14,53 @@ impl Shard {
     pub(crate) fn arm_idle(&mut self, id: ConnId) {
         let now = self.plane.now.mono;
         let stall = self.plane.settings.stall_ms * 1000;
+        let partial = self.plane.settings.packet_timeout_ms * 1000;
         let Some(conn) = self.plane.conn(id) else { return };
-        let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)));
+        let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)).min(partial.max(1000)));
         if conn.keep_alive_micros > 0 {
             due = due.min(conn.last_seen.after_micros(conn.keep_alive_micros));
         }
         self.at(due, Timer::Idle(id));
     }
 
+    /// The driver reads a connection no further for now, or again: until then its silence says nothing.
+    pub fn set_unread(&mut self, now: Now, id: ConnId, unread: bool) {
+        let Some(conn) = self.plane.conn(id) else { return };
+        conn.unread = unread;
+        conn.last_seen = now.mono;
+    }
+
+    /// True if a connection has published: reading it may bring more to keep.
+    pub fn has_published(&mut self, id: ConnId) -> bool {
+        self.plane.conn(id).is_some_and(|conn| conn.route.as_ref().is_some_and(|r| r.is_used()))
+    }
+
     pub(crate) fn idle_due(&mut self, id: ConnId) {
         let now = self.plane.now.mono;
         let stall = self.plane.settings.stall_ms * 1000;
+        let partial = self.plane.settings.packet_timeout_ms * 1000;
         let Some(conn) = self.plane.conn(id) else { return };
         if conn.phase == Phase::Closing {
             return;
         }
         let silent = now.micros_since(conn.last_seen);
         // While we don't read it ourselves, its silence says nothing.
-        if conn.keep_alive_micros > 0 && silent >= conn.keep_alive_micros && !conn.paused {
+        let unread = conn.paused || conn.unread;
+        if conn.keep_alive_micros > 0 && silent >= conn.keep_alive_micros && !unread {
             // [MQTT-3.1.2-22]
             self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
             return;
         }
-        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !conn.paused && silent >= PARTIAL_MICROS {
-            self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
-            return;
+        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !unread {
+            // Counted from when it was first seen incomplete: the silence before it was allowed.
+            let since = conn.partial_since.filter(|since| conn.last_seen <= *since);
+            if since.is_some_and(|since| now.micros_since(since) >= partial) {
+                self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
+                return;
+            }
+            conn.partial_since = since.or(Some(now));
+        } else {
+            conn.partial_since = None;
         }
         conn.out.shrink_if_idle();
         if conn.out.is_empty() {

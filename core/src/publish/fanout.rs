@@ -75,11 +75,14 @@ impl Shard {
         let mut lists = core::mem::take(&mut self.lists);
         lists.clear();
         let generation = tenant.index.generation();
-        if let Some(known) = self.route_now.lists(item.parts.topic, generation) {
+        let cache = self.route_now.as_mut();
+        if let Some(known) = cache.as_ref().and_then(|c| c.lists(item.parts.topic, generation)) {
             lists.extend_from_slice(known);
         } else {
             tenant.index.matches(item.parts.topic, &mut lists);
-            self.route_now.set_lists(item.parts.topic, generation, &lists);
+            if let Some(cache) = cache {
+                cache.set_lists(item.parts.topic, generation, &lists);
+            }
         }
         let total: usize = lists.iter().map(|l| tenant.index.list(*l).len()).sum();
         let single = lists.len() == 1;

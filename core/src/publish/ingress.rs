@@ -64,10 +64,9 @@ impl Shard {
         topic: &str,
     ) -> Result<(), Violation> {
         // Taken out for the time of this publish, and put back below.
-        let cache = self.plane.conn(id).map(|c| core::mem::take(&mut c.route));
-        self.route_now = cache.unwrap_or_default();
+        self.route_now = self.plane.conn(id).and_then(|c| c.route.take());
         let outcome = self.publish_cached(id, session_id, publish, topic);
-        let cache = core::mem::take(&mut self.route_now);
+        let cache = self.route_now.take();
         if let Some(conn) = self.plane.conn(id) {
             conn.route = cache;
         }
@@ -82,7 +81,7 @@ impl Shard {
         topic: &str,
     ) -> Result<(), Violation> {
         let rules = self.rules_version;
-        let known_topic = self.route_now.knows(topic, rules);
+        let known_topic = self.route_now.as_ref().is_some_and(|c| c.knows(topic, rules));
         self.check_publish(publish, topic, known_topic)?;
         let settings_receive_max = self.plane.settings.receive_maximum;
         let wall = self.plane.now.wall;
@@ -95,17 +94,23 @@ impl Shard {
             let denied =
                 session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
                     || topic.starts_with("$SYS");
-            self.route_now.learn(topic, rules, denied);
+            self.route_now.get_or_insert_default().learn(topic, rules, denied);
         }
-        let denied = self.route_now.denied;
+        let denied = self.route_now.as_ref().is_some_and(|c| c.denied);
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
         // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
-        let waiting_qos1 = conn.acks.pubacks();
+        let pending =
+            publish.qos == QoS::ExactlyOnce && conn.acks.contains(AckKind::PubRec, publish.packet_id);
+        // Counted exactly only where the quick bound says that it may be reached.
+        let over = conn.acks.len() + inbound >= settings_receive_max as usize
+            && conn.acks.pubacks() + conn.acks.count_open(AckKind::PubRec) + inbound
+                >= settings_receive_max as usize
+            && !pending;
         if publish.qos > QoS::AtMostOnce
             && !known
             && version == Version::V5
-            && waiting_qos1 + inbound >= settings_receive_max as usize
+            && over
         {
             return Err(violation(
                 Reason::RECEIVE_MAXIMUM_EXCEEDED,
@@ -113,10 +118,10 @@ impl Shard {
                 "MQTT-3.3.4-7",
             ));
         }
-        if known {
+        if publish.qos == QoS::ExactlyOnce && (known || pending) {
             // [MQTT-4.3.3-10] Ours already: acknowledge, deliver no second time. If its append is still
             // unanswered, that answer brings the PUBREC.
-            if !conn.acks.contains(AckKind::PubRec, publish.packet_id) {
+            if !pending {
                 self.ack_now(id, AckKind::PubRec, publish.packet_id, Reason::SUCCESS);
             }
             return Ok(());
@@ -234,7 +239,7 @@ impl Shard {
             let key = self.order_key(parts.topic, parts.qos);
             self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key))
         };
-        let log = parts.qos > QoS::AtMostOnce && self.wants_log(parts.tenant.0 as usize, parts.topic);
+        let log = self.may_log(parts.qos) && self.wants_log(parts.tenant.0 as usize, parts.topic);
         let persistent =
             self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
         let durable_id = parts.qos == QoS::ExactlyOnce && persistent;
@@ -266,7 +271,7 @@ impl Shard {
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
         {
-            session.inbound.insert(packet_id);
+            session.inbound_unsure.insert(packet_id);
             inbound = Some((session_id, packet_id));
             if durable_id {
                 let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
@@ -312,20 +317,16 @@ impl Shard {
             // The id is in the store: the message is ours already.
             reason = Reason::SUCCESS;
         }
-        if reason.is_error()
-            && let Some((session, packet_id)) = inbound
+        if let Some((session, packet_id)) = inbound
             && let Some(session) = self.plane.session(session)
         {
-            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: the client sends it
-            // again, and the store knows whether it is ours already.
-            session.inbound.remove(&packet_id);
-            if unknown {
-                session.inbound_unsure.insert(packet_id);
+            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: stays unsure.
+            if !unknown {
+                session.inbound_unsure.remove(&packet_id);
             }
-        } else if let Some((session, packet_id)) = inbound
-            && let Some(session) = self.plane.session(session)
-        {
-            session.inbound_unsure.remove(&packet_id);
+            if !reason.is_error() {
+                session.inbound.insert(packet_id);
+            }
         }
         let Some(conn) = self.plane.conn(id) else { return };
         conn.appends_total -= 1;
@@ -369,16 +370,23 @@ impl Shard {
         hasher.finish()
     }
 
+    fn may_log(&self, qos: QoS) -> bool {
+        qos > QoS::AtMostOnce || self.plane.settings.keep_qos0
+    }
+
     /// True if a persistent session or a durable group, on any shard, wants messages of this topic kept.
     pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
         if !tenant.durable.is_empty() {
             let generation = tenant.durable.generation();
-            let matched = self.route_now.durable(topic, generation).unwrap_or_else(|| {
+            let known = self.route_now.as_ref().and_then(|c| c.durable(topic, generation));
+            let matched = known.unwrap_or_else(|| {
                 self.lists.clear();
                 tenant.durable.matches(topic, &mut self.lists);
                 let matched = !self.lists.is_empty();
-                self.route_now.set_durable(topic, generation, matched);
+                if let Some(cache) = &mut self.route_now {
+                    cache.set_durable(topic, generation, matched);
+                }
                 matched
             });
             if matched {
@@ -390,7 +398,7 @@ impl Shard {
 
     /// The append of a message of our own (a will), if it needs one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
-        let log = message.qos > QoS::AtMostOnce && self.wants_log(message.tenant.0 as usize, message.topic());
+        let log = self.may_log(message.qos) && self.wants_log(message.tenant.0 as usize, message.topic());
         (log || message.retain).then(|| Append {
             message: Arc::clone(message),
             partition: EMBEDDED,

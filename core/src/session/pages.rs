@@ -146,15 +146,18 @@ impl Shard {
     pub(crate) fn read_on(&mut self, id: SessionId) {
         let settings = &self.plane.settings;
         let (max_messages, max_bytes) = (settings.queue_messages / 2, settings.queue_bytes / 2);
+        // Before CONNACK the session is in no index: what it read now would count as all there is.
+        if !self.plane.is_attached(id) {
+            return;
+        }
         let Some(session) = self.plane.session(id) else { return };
-        if session.reviving && session.feed.reading.is_none() && session.conn.is_some() {
+        if session.reviving && session.feed.reading.is_none() {
             self.resume_flow(id);
             return;
         }
         let feed = &session.feed;
         if !feed.behind
             || feed.reading.is_some()
-            || session.conn.is_none()
             || feed.is_full(max_messages.max(1), max_bytes.max(1))
         {
             return;
@@ -201,7 +204,7 @@ impl Shard {
             }
             let Some(grant) = self.grant_of(id, &entry.message, entry.spilled, pos) else { continue };
             let qos = entry.message.qos.min(grant.qos);
-            if qos == QoS::AtMostOnce {
+            if grant.qos == QoS::AtMostOnce {
                 // It had its chance when it was live.
                 continue;
             }

@@ -93,13 +93,7 @@ impl Shard {
         self.commit(Op::Cursor { session: id, version, flush }, writes, class);
     }
 
-    pub(crate) fn cursor_stored(
-        &mut self,
-        id: SessionId,
-        version: u64,
-        flush: bool,
-        result: &CommitResult,
-    ) {
+    pub(crate) fn cursor_stored(&mut self, id: SessionId, version: u64, flush: bool, result: &CommitResult) {
         let retry_at = self.plane.now.mono.after_millis(RETRY_MS);
         if flush {
             self.flushing.pending -= 1;

@@ -122,7 +122,7 @@ pub struct Shard {
     pub(crate) flushing: crate::session::storing::Flushing,
     pub(crate) lists: Vec<ListId>,
     /// Cache of the connection whose publish is being handled.
-    pub(crate) route_now: RouteCache,
+    pub(crate) route_now: Option<Box<RouteCache>>,
     /// Counts changes of settings and rules, from 1.
     pub(crate) rules_version: u64,
     pub(crate) fired: Vec<(Mono, Timer)>,
@@ -181,7 +181,7 @@ impl Shard {
             watermark: None,
             flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
-            route_now: RouteCache::default(),
+            route_now: None,
             rules_version: 1,
             fired: Vec::new(),
         };

@@ -150,7 +150,7 @@ impl Shard {
         let settings = &self.plane.settings;
         let (queue, bytes, high) = (settings.queue_messages, settings.queue_bytes, settings.out_high_water);
         let room = self.plane.session(session_id).map(|s| {
-            let free = (queue / 2).saturating_sub(s.feed.pending.len());
+            let free = (queue / 2).max(1).saturating_sub(s.feed.pending.len());
             (if s.feed.pending_bytes >= bytes / 2 { 0 } else { free }, s.conn, s.mount.tenant())
         });
         let (room, conn, tenant) = match room {

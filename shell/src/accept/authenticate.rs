@@ -1,53 +1,33 @@
-//! From what a client shows (password, certificate) to who it is. The tenant comes from the listener or
-//! the configuration, never from what the client says.
+//! From a question of the handshake to its answer: who it is by the login gate, which tenant by the listener or
+//! the configuration, never by what the client says.
 
-use crate::auth::rate::KeyedRate;
-use crate::auth::state::AuthState;
-use crate::auth::verifier::Login;
+use crate::auth::{AuthState, Credentials, Denial, Identity as Name, LoginGate};
 use crate::config::{Config, Listener};
 use mast_core::codec::Reason;
 use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Identity};
 use mast_core::tenant::registry::Registry;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Sources and users whose rate is remembered.
-const MAX_KEYS: usize = 100_000;
 
 /// Decides who comes in.
 pub struct Authenticator {
     state: Arc<AuthState>,
     registry: Registry,
     default_tenant: Option<String>,
-    per_source: Mutex<KeyedRate<IpAddr>>,
-    per_user: Mutex<KeyedRate<String>>,
+    pub(super) gate: LoginGate,
 }
 
 impl Authenticator {
     /// With the files in use and the tenants of the node.
     #[must_use]
     pub fn new(state: Arc<AuthState>, registry: Registry, config: &Config) -> Authenticator {
-        let rate = |per_second: u32| per_second.saturating_mul(2);
-        let limits = &config.limits;
-        Authenticator {
-            state,
-            registry,
-            default_tenant: config.default_tenant.clone(),
-            per_source: Mutex::new(KeyedRate::new(
-                limits.login_rate_per_source,
-                rate(limits.login_rate_per_source),
-                MAX_KEYS,
-            )),
-            per_user: Mutex::new(KeyedRate::new(
-                limits.login_rate_per_user,
-                rate(limits.login_rate_per_user),
-                MAX_KEYS,
-            )),
-        }
+        let default_tenant = config.default_tenant.clone();
+        Authenticator { state, registry, default_tenant, gate: LoginGate::new(&config.limits) }
     }
 
-    /// Answers a question of the handshake. `certificate` = the user that the client's certificate names.
+    /// Answers a question. `certificate` = the user that the client's certificate names; `ip` = `None` for unix
+    /// sockets; `now` counts from any fixed start.
     pub async fn answer(
         &self,
         question: AuthQuestion,
@@ -56,39 +36,28 @@ impl Authenticator {
         ip: Option<IpAddr>,
         now: Duration,
     ) -> AuthAnswer {
-        let (username, password) = match question {
+        let (user, password) = match question {
             AuthQuestion::Password { username, password, .. } => (username, password),
             // No method is offered, so no handshake gets here.
             AuthQuestion::Step { .. } => return refuse(Reason::BAD_AUTHENTICATION_METHOD),
         };
-        if let Some(user) = certificate {
-            // The certificate says who it is; a user name beside it changes nothing.
-            return self.identify(listener, Some(Box::from(user)));
+        let given = Credentials {
+            user: user.as_deref(),
+            password: password.as_deref(),
+            certificate_user: certificate,
+            source: ip,
+            allow_anonymous: listener.allow_anonymous,
+        };
+        match self.gate.decide(&self.state, given, now).await {
+            Ok(Name::Anonymous) => self.identify(listener, None),
+            Ok(Name::User(user)) => self.identify(listener, Some(user.into_boxed_str())),
+            Err(denial) => refuse(match denial {
+                Denial::BadUserNameOrPassword => Reason::BAD_USER_NAME_OR_PASSWORD,
+                Denial::NotAuthorized => Reason::NOT_AUTHORIZED,
+                Denial::Busy => Reason::QUOTA_EXCEEDED,
+                Denial::TooManyAttempts => Reason::CONNECTION_RATE_EXCEEDED,
+            }),
         }
-        let passwords = self.state.passwords();
-        match (username, passwords) {
-            (Some(user), Some(verifier)) => {
-                if !self.may_try(&user, ip, now) {
-                    return refuse(Reason::CONNECTION_RATE_EXCEEDED);
-                }
-                match verifier.verify(&user, password.as_deref().unwrap_or_default()).await {
-                    Login::Accepted => self.identify(listener, Some(user)),
-                    Login::Refused => refuse(Reason::BAD_USER_NAME_OR_PASSWORD),
-                    Login::Busy => refuse(Reason::QUOTA_EXCEEDED),
-                }
-            }
-            // Nothing is configured that could check a name: it counts as a label where anybody may come in.
-            (Some(user), None) if listener.allow_anonymous => self.identify(listener, Some(user)),
-            // [MQTT-3.1.2-19] A password without a user name is well-formed, and no proof of anything.
-            (None, _) if listener.allow_anonymous && password.is_none() => self.identify(listener, None),
-            (Some(_) | None, _) => refuse(Reason::NOT_AUTHORIZED),
-        }
-    }
-
-    fn may_try(&self, user: &str, ip: Option<IpAddr>, now: Duration) -> bool {
-        let source =
-            ip.is_none_or(|ip| self.per_source.lock().unwrap_or_else(PoisonError::into_inner).take(ip, now));
-        source && self.per_user.lock().unwrap_or_else(PoisonError::into_inner).take(user.to_owned(), now)
     }
 
     fn identify(&self, listener: &Listener, principal: Option<Box<str>>) -> AuthAnswer {
@@ -100,6 +69,7 @@ impl Authenticator {
     }
 }
 
-const fn refuse(reason: Reason) -> AuthAnswer {
+/// A refusal with this reason.
+pub(super) const fn refuse(reason: Reason) -> AuthAnswer {
     AuthAnswer::Refuse { reason }
 }

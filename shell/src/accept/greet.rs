@@ -1,17 +1,20 @@
 //! One connection from accept to hand-over: PROXY, TLS, WebSocket, CONNECT, authentication; each with a
 //! deadline, each bounded in bytes.
 
-use crate::accept::{Accepted, Acceptor};
-use crate::config::Listener;
+use crate::accept::authenticate::refuse;
+use crate::accept::{Accepted, Acceptor, InForce};
+use crate::config::{Config, Listener};
 use crate::driver::mailbox::{Arrival, Mail, Permit};
 use crate::driver::socket::{Got, Registered};
 use crate::driver::transport::{Flow, Transport};
+use crate::listen::admission::{Admitted, Refusal};
 use crate::listen::proxy::{self, Parsed};
 use crate::listen::tls::{TlsListener, user_name};
 use crate::listen::ws::{Handshake as WsHandshake, Upgrade};
 use crate::listen::ws_codec::WsCodec;
-use mast_core::codec::Violation;
-use mast_core::conn::handshake::{Admission, Handshake, Progress, shard_of};
+use crate::obs::log::ClientText;
+use mast_core::codec::{Reason, Violation};
+use mast_core::conn::handshake::{Admission, AuthAnswer, Handshake, Progress, shard_of};
 use mast_core::rng::Rng;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -19,7 +22,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Bytes read at a time before CONNACK.
 const READ: usize = 4096;
@@ -27,7 +29,9 @@ const READ: usize = 4096;
 /// Greets the connections of one listener.
 pub struct Greeter {
     pub(super) acceptor: Arc<Acceptor>,
-    pub(super) listener: Listener,
+    pub(super) name: Arc<str>,
+    /// The settings it was opened with.
+    pub(super) opened: Arc<Listener>,
     pub(super) tls: Option<Arc<TlsListener>>,
 }
 
@@ -42,6 +46,9 @@ enum Ended {
     Left,
     #[error("{0}")]
     Refused(String),
+    /// A bound was reached after the first bytes.
+    #[error("{}", .0.reason())]
+    Bound(Refusal),
     #[error("{}", .0.why)]
     Violation(Violation),
 }
@@ -55,70 +62,109 @@ struct Greeting {
     /// MQTT bytes that came and were not used.
     mqtt: Vec<u8>,
     certificate: Option<String>,
+    admitted: Admitted,
+    listener: Arc<Listener>,
+    in_force: Arc<InForce>,
 }
 
 impl Greeter {
-    /// Runs a connection until its shard has it.
-    pub async fn greet(self: Arc<Self>, accepted: Accepted, permit: Permit, handshake: OwnedSemaphorePermit) {
+    /// The listener's settings in `config`; those it was opened with where a restart is needed for a change.
+    pub(super) fn listener(&self, config: &Config) -> Arc<Listener> {
+        let place = |l: &Listener| (l.name.clone(), l.endpoint.clone(), l.tls.is_some(), l.ws.is_some());
+        let opened = place(&self.opened);
+        match config.listeners.iter().find(|l| place(l) == opened) {
+            Some(listener) if *listener != *self.opened => Arc::new(listener.clone()),
+            Some(_) | None => Arc::clone(&self.opened),
+        }
+    }
+
+    /// Runs a connection until its shard has it, or a newer one needs its place.
+    pub async fn greet(
+        self: Arc<Self>,
+        accepted: Accepted,
+        admitted: Admitted,
+        listener: Arc<Listener>,
+        in_force: Arc<InForce>,
+    ) {
         let peer = accepted.peer.clone();
-        if let Err(ended) = self.try_greet(accepted, permit).await {
+        let cut = admitted.cut();
+        let give_way = async {
+            match cut {
+                Some(cut) => cut.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            done = self.try_greet(accepted, admitted, listener, in_force) => done,
+            () = give_way => Err(Ended::Bound(Refusal::Unauthenticated)),
+        };
+        if let Err(ended) = ended {
             self.note(&peer, &ended);
         }
-        drop(handshake);
     }
 
     fn note(&self, peer: &str, ended: &Ended) {
         let cause = match ended {
             Ended::Io(_) | Ended::Left => {
-                tracing::debug!(listener = %self.listener.name, %peer, "ended before CONNACK: {ended}");
+                tracing::debug!(listener = %self.name, %peer, "ended before CONNACK: {ended}");
                 return;
             }
             Ended::Late(_) => "handshake timeout",
             Ended::Refused(_) => "handshake refused",
+            Ended::Bound(refusal) => refusal.reason(),
             Ended::Violation(violation) => violation.why,
         };
         let now = Duration::from_micros(self.acceptor.clock.mono().0);
         if let Some(held_back) = self.acceptor.log_limit.permit(cause, now) {
             let reason = match ended {
                 Ended::Violation(violation) => violation.reason.0,
-                Ended::Io(_) | Ended::Late(_) | Ended::Left | Ended::Refused(_) => 0,
+                Ended::Io(_) | Ended::Late(_) | Ended::Left | Ended::Refused(_) | Ended::Bound(_) => 0,
             };
-            tracing::warn!(listener = %self.listener.name, %peer, reason = format_args!("{reason:#04x}"), held_back, "not admitted: {ended}");
+            tracing::warn!(listener = %self.name, %peer, reason = format_args!("{reason:#04x}"), held_back, "not admitted: {ended}");
         }
     }
 
-    async fn try_greet(&self, accepted: Accepted, permit: Permit) -> Result<(), Ended> {
-        let limits = &self.acceptor.config.limits;
+    async fn try_greet(
+        &self,
+        accepted: Accepted,
+        admitted: Admitted,
+        listener: Arc<Listener>,
+        in_force: Arc<InForce>,
+    ) -> Result<(), Ended> {
         let Accepted { socket, ip, peer } = accepted;
-        let socket = socket.register()?;
         let mut greeting = Greeting {
-            socket,
+            socket: socket.register()?,
             transport: Transport::default(),
             peer,
             ip,
             mqtt: Vec::new(),
             certificate: None,
+            admitted,
+            listener,
+            in_force,
         };
-        let step = limits.handshake_timeout;
+        let limits = &greeting.in_force.config.limits;
+        let (step, connect_timeout) = (limits.handshake_timeout, limits.connect_timeout);
         let mut early = Vec::new();
-        if self.listener.proxy.is_some() {
+        if greeting.listener.proxy.is_some() {
             early = timed("the PROXY header", step, self.proxy(&mut greeting)).await?;
         }
         if let Some(tls) = self.tls.clone() {
             greeting = timed("the TLS handshake", step, self.secure(greeting, &tls, early)).await?;
             early = Vec::new();
         }
-        if self.listener.ws.is_some() {
+        if greeting.listener.ws.is_some() {
             timed("the WebSocket upgrade", step, self.upgrade(&mut greeting, &mut early)).await?;
         }
         let connect = self.connect(&mut greeting, early);
-        let admission = timed("CONNECT", limits.connect_timeout, connect).await?;
-        self.hand_over(greeting, admission, permit)
+        let admission = timed("CONNECT", connect_timeout, connect).await?;
+        self.hand_over(greeting, admission)
     }
 
     /// PROXY header; returns what came behind it.
     async fn proxy(&self, greeting: &mut Greeting) -> Result<Vec<u8>, Ended> {
-        let Some(policy) = &self.listener.proxy else { return Ok(Vec::new()) };
+        let listener = Arc::clone(&greeting.listener);
+        let Some(policy) = &listener.proxy else { return Ok(Vec::new()) };
         if !greeting.ip.is_some_and(|ip| policy.trusts(ip)) {
             return Err(Ended::Refused("PROXY header from an address that is not trusted".into()));
         }
@@ -128,6 +174,7 @@ impl Greeter {
                 Ok(Parsed::Incomplete) => {}
                 Ok(Parsed::Header { length, source }) => {
                     if let Some(source) = source {
+                        greeting.admitted.moved_to(source.ip()).map_err(Ended::Bound)?;
                         greeting.ip = Some(source.ip());
                         greeting.peer = source.to_string();
                     }
@@ -145,7 +192,7 @@ impl Greeter {
 
     /// TLS handshake. `early` = bytes read behind a PROXY header.
     async fn secure(&self, greeting: Greeting, tls: &TlsListener, early: Vec<u8>) -> Result<Greeting, Ended> {
-        let Greeting { socket, peer, ip, mqtt, .. } = greeting;
+        let Greeting { socket, peer, ip, mqtt, admitted, listener, in_force, .. } = greeting;
         let Registered::Tcp(stream) = socket else {
             return Err(Ended::Refused("TLS on a unix socket".into()));
         };
@@ -157,14 +204,15 @@ impl Greeter {
             None => None,
         };
         let transport = Transport::new(Some(Box::new(session)), None);
-        Ok(Greeting { socket: Registered::Tcp(prefixed.stream), transport, peer, ip, mqtt, certificate })
+        let socket = Registered::Tcp(prefixed.stream);
+        Ok(Greeting { socket, transport, peer, ip, mqtt, certificate, admitted, listener, in_force })
     }
 
     /// WebSocket upgrade.
     async fn upgrade(&self, greeting: &mut Greeting, early: &mut Vec<u8>) -> Result<(), Ended> {
-        let Some(settings) = &self.listener.ws else { return Ok(()) };
-        let limits = &self.acceptor.config.limits;
-        let max_header = limits.max_http_header as usize;
+        let listener = Arc::clone(&greeting.listener);
+        let Some(settings) = &listener.ws else { return Ok(()) };
+        let max_header = greeting.in_force.config.limits.max_http_header as usize;
         let mut machine = WsHandshake::default();
         let mut received = Vec::new();
         take_in(greeting, early, &mut received)?;
@@ -176,7 +224,7 @@ impl Greeter {
                     let mut out = Vec::new();
                     greeting.transport.seal(&response, &mut out)?;
                     send(&greeting.socket, &out).await?;
-                    let max_frame = u64::from(self.acceptor.handshake.settings.max_packet) + 64 * 1024;
+                    let max_frame = u64::from(greeting.in_force.handshake.settings.max_packet) + 64 * 1024;
                     let mut codec = WsCodec::new(max_frame);
                     let mut out = Vec::new();
                     let rest = codec.decode(&received[length..], &mut greeting.mqtt, &mut out);
@@ -200,7 +248,7 @@ impl Greeter {
     /// CONNECT and authentication.
     async fn connect(&self, greeting: &mut Greeting, early: Vec<u8>) -> Result<Box<Admission>, Ended> {
         let acceptor = &self.acceptor;
-        let mut machine = Handshake::new(Arc::clone(&acceptor.handshake), acceptor.clock.mono());
+        let mut machine = Handshake::new(Arc::clone(&greeting.in_force.handshake), acceptor.clock.mono());
         let mut rng = Rng::new(random()?);
         let mut mqtt = std::mem::take(&mut greeting.mqtt);
         let mut raw = early;
@@ -227,12 +275,19 @@ impl Greeter {
                             let certificate = greeting.certificate.as_deref();
                             let asked = acceptor.authenticator.answer(
                                 question,
-                                &self.listener,
+                                &greeting.listener,
                                 certificate,
                                 greeting.ip,
                                 now,
                             );
-                            progress = machine.authenticated(asked.await, &mut out);
+                            let mut answer = asked.await;
+                            if let AuthAnswer::Accept { identity, .. } = &answer
+                                && let Err(refusal) = greeting.admitted.belongs_to(identity.tenant)
+                            {
+                                acceptor.turn_away(&greeting.peer, refusal);
+                                answer = refuse(Reason::QUOTA_EXCEEDED);
+                            }
+                            progress = machine.authenticated(answer, &mut out);
                         }
                     }
                 }
@@ -277,8 +332,11 @@ impl Greeter {
         Ok(())
     }
 
-    fn hand_over(&self, greeting: Greeting, admission: Box<Admission>, permit: Permit) -> Result<(), Ended> {
-        let Greeting { socket, transport, peer, .. } = greeting;
+    fn hand_over(&self, greeting: Greeting, admission: Box<Admission>) -> Result<(), Ended> {
+        let Greeting { socket, transport, peer, mut admitted, in_force, .. } = greeting;
+        let client = ClientText::new(&admission.client_id, in_force.config.limits.max_log_text);
+        let peer = format!("{peer} ({client})");
+        admitted.established();
         let shards = &self.acceptor.shards;
         let shard = shard_of(admission.identity.tenant, &admission.client_id, shards.len() as u16, true);
         let arrival = Arrival {
@@ -287,7 +345,7 @@ impl Greeter {
             admission,
             unwritten: Vec::new(),
             peer: peer.into_boxed_str(),
-            permit: Some(permit),
+            permit: Some(Permit(Box::new(admitted))),
         };
         if let Some(mailbox) = shards.get(shard.0 as usize) {
             mailbox.push(Mail::Arrival(Box::new(arrival)));

@@ -3,18 +3,18 @@
 
 pub mod authenticate;
 pub mod greet;
-pub mod limits;
 
 use crate::accept::authenticate::Authenticator;
 use crate::accept::greet::Greeter;
-use crate::accept::limits::{Admittance, Refused};
 use crate::config::{Config, Endpoint, Listener};
 use crate::driver::clock::Clock;
-use crate::driver::mailbox::{Mailbox, Permit};
+use crate::driver::mailbox::Mailbox;
 use crate::driver::socket::Socket;
+use crate::listen::admission::{Admission, Refusal};
 use crate::listen::bind::Bound;
 use crate::obs::log::RateLimited;
 use crate::serve::OpenListener;
+use arc_swap::ArcSwap;
 use mast_core::conn::handshake::HandshakeConfig;
 use std::io;
 use std::net::IpAddr;
@@ -23,16 +23,22 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 
+/// What a reload changes.
+pub struct InForce {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// What a CONNECT must keep to.
+    pub handshake: Arc<HandshakeConfig>,
+}
+
 /// What all listeners share.
 pub struct Acceptor {
-    /// The configuration at start.
-    pub config: Arc<Config>,
+    /// The configuration in use.
+    pub in_force: ArcSwap<InForce>,
     /// Who may come in.
     pub authenticator: Arc<Authenticator>,
     /// How many may.
-    pub admittance: Arc<Admittance>,
-    /// What a CONNECT must keep to.
-    pub handshake: Arc<HandshakeConfig>,
+    pub admission: Arc<Admission>,
     /// Mailboxes of the shards.
     pub shards: Vec<Arc<Mailbox>>,
     /// Log lines about clients, by cause.
@@ -61,7 +67,8 @@ impl Acceptor {
     /// The runtime cannot register a socket.
     pub fn listen(self: &Arc<Self>, open: OpenListener) -> io::Result<Vec<JoinHandle<()>>> {
         let OpenListener { settings, sockets, tls } = open;
-        let greeter = Arc::new(Greeter { acceptor: Arc::clone(self), listener: settings, tls });
+        let name = Arc::from(settings.name.as_str());
+        let greeter = Arc::new(Greeter { acceptor: Arc::clone(self), name, opened: Arc::new(settings), tls });
         let mut loops = Vec::new();
         match sockets {
             Bound::Tcp(sockets) => {
@@ -106,7 +113,7 @@ impl Acceptor {
                         Err(error) => tracing::debug!(%error, "a connection was gone before it was greeted"),
                     }
                 }
-                Err(error) => self.accept_failed(&greeter.listener, &error).await,
+                Err(error) => self.accept_failed(&greeter.name, &error).await,
             }
         }
     }
@@ -116,39 +123,47 @@ impl Acceptor {
             match socket.accept().await {
                 Ok((stream, _)) => match stream.into_std() {
                     Ok(stream) => {
-                        let peer = unix_peer(&greeter.listener);
+                        let peer = unix_peer(&greeter.opened);
                         self.admit(&greeter, Accepted { socket: Socket::Unix(stream), ip: None, peer });
                     }
                     Err(error) => tracing::debug!(%error, "a connection was gone before it was greeted"),
                 },
-                Err(error) => self.accept_failed(&greeter.listener, &error).await,
+                Err(error) => self.accept_failed(&greeter.name, &error).await,
             }
         }
+    }
+
+    /// Puts a configuration in force for connections that come from now on.
+    pub fn reconfigure(&self, in_force: InForce) {
+        self.admission.reconfigure(&in_force.config.limits);
+        self.authenticator.gate.reconfigure(&in_force.config.limits);
+        self.in_force.store(Arc::new(in_force));
     }
 
     /// Counts a connection in and greets it, or closes it.
     fn admit(&self, greeter: &Arc<Greeter>, accepted: Accepted) {
         let now = Duration::from_micros(self.clock.mono().0);
-        match self.admittance.enter(&greeter.listener, accepted.ip, now) {
-            Ok((place, handshake)) => {
-                let permit = Permit(Box::new(place));
-                tokio::spawn(Arc::clone(greeter).greet(accepted, permit, handshake));
+        let in_force = self.in_force.load_full();
+        let listener = greeter.listener(&in_force.config);
+        match self.admission.admit(&greeter.name, listener.max_connections, accepted.ip, now) {
+            Ok(admitted) => {
+                tokio::spawn(Arc::clone(greeter).greet(accepted, admitted, listener, in_force));
             }
-            Err(refused) => self.turn_away(&accepted, refused),
+            Err(refusal) => self.turn_away(&accepted.peer, refusal),
         }
     }
 
-    fn turn_away(&self, accepted: &Accepted, refused: Refused) {
+    fn turn_away(&self, peer: &str, refusal: Refusal) {
         let now = Duration::from_micros(self.clock.mono().0);
-        if let Some(held_back) = self.log_limit.permit(refused.reason(), now) {
-            tracing::warn!(peer = %accepted.peer, reason = refused.reason(), held_back, "connection refused");
+        if let Some(held_back) = self.log_limit.permit(refusal.reason(), now) {
+            tracing::warn!(%peer, reason = refusal.reason(), held_back, "connection refused");
         }
     }
 
-    async fn accept_failed(&self, listener: &Listener, error: &io::Error) {
+    async fn accept_failed(&self, listener: &str, error: &io::Error) {
         let now = Duration::from_micros(self.clock.mono().0);
         if let Some(held_back) = self.log_limit.permit("accept", now) {
-            tracing::error!(listener = %listener.name, %error, held_back, "accepting failed");
+            tracing::error!(listener, %error, held_back, "accepting failed");
         }
         tokio::time::sleep(EXHAUSTED_PAUSE).await;
     }

@@ -19,7 +19,8 @@ pub struct Credentials<'a> {
     pub password: Option<&'a [u8]>,
     /// The name in a verified client certificate, where the listener takes it as the user name.
     pub certificate_user: Option<&'a str>,
-    pub source: IpAddr,
+    /// `None`: a unix socket.
+    pub source: Option<IpAddr>,
     /// Whether the listener takes anonymous clients.
     pub allow_anonymous: bool,
 }
@@ -64,13 +65,12 @@ pub struct LoginGate {
 
 impl LoginGate {
     pub fn new(limits: &Limits) -> Self {
-        // A burst of ten seconds: fleets come back together behind one address.
-        let rate = |n: u32| (n, n.saturating_mul(10));
-        let (source, source_burst) = rate(limits.login_rate_per_source);
-        let (user, user_burst) = rate(limits.login_rate_per_user);
-        let rates =
-            (KeyedRate::new(source, source_burst, MAX_KEYS), KeyedRate::new(user, user_burst, MAX_KEYS));
-        Self { rates: Mutex::new(rates) }
+        Self { rates: Mutex::new(rates(limits)) }
+    }
+
+    /// Puts new rates in force.
+    pub fn reconfigure(&self, limits: &Limits) {
+        *self.rates.lock().unwrap_or_else(PoisonError::into_inner) = rates(limits);
     }
 
     /// Decides. `now` counts from any fixed start.
@@ -101,10 +101,17 @@ impl LoginGate {
         }
     }
 
-    fn take(&self, source: IpAddr, user: &str, now: Duration) -> bool {
+    fn take(&self, source: Option<IpAddr>, user: &str, now: Duration) -> bool {
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.0.take(source_of(source), now) && rates.1.take(user.to_owned(), now)
+        source.is_none_or(|s| rates.0.take(source_of(s), now)) && rates.1.take(user.to_owned(), now)
     }
+}
+
+fn rates(limits: &Limits) -> (KeyedRate<IpAddr>, KeyedRate<String>) {
+    // A burst of ten seconds: fleets come back together behind one address.
+    let burst = |n: u32| n.saturating_mul(10);
+    let (source, user) = (limits.login_rate_per_source, limits.login_rate_per_user);
+    (KeyedRate::new(source, burst(source), MAX_KEYS), KeyedRate::new(user, burst(user), MAX_KEYS))
 }
 
 #[cfg(test)]
@@ -135,7 +142,13 @@ mod tests {
         password: Option<&'a [u8]>,
         allow_anonymous: bool,
     ) -> Credentials<'a> {
-        Credentials { user, password, certificate_user: None, source: [192, 0, 2, 1].into(), allow_anonymous }
+        Credentials {
+            user,
+            password,
+            certificate_user: None,
+            source: Some([192, 0, 2, 1].into()),
+            allow_anonymous,
+        }
     }
 
     fn passwords() -> String {

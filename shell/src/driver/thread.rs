@@ -3,6 +3,7 @@
 use crate::driver::clock::Clock;
 use crate::driver::mailbox::{Mail, Mailbox};
 use crate::driver::{Driver, Shared};
+use crate::obs::memory::Pressure;
 use crate::store::{Event, StoreClient};
 use mast_core::conn::handshake::AuthQuestion;
 use mast_core::ids::{ConnId, OpId, ShardIx};
@@ -13,6 +14,7 @@ use mast_core::sys::{Counters, TenantCounters};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +33,12 @@ pub struct ShardSetup {
     pub mailboxes: Vec<Arc<Mailbox>>,
     /// Re-authentication.
     pub auth: AskAuth,
+    /// Memory pressure of the process.
+    pub pressure: Arc<Pressure>,
+    /// The process's clock.
+    pub clock: Clock,
+    /// When the shard last turned, by that clock, µs.
+    pub beat: AtomicU64,
     /// Rate-limited logging.
     pub log: LogBy,
     /// What metrics read.
@@ -96,7 +104,7 @@ async fn live(
     restored_tx: oneshot::Sender<()>,
     drained_tx: oneshot::Sender<()>,
 ) {
-    let clock = Clock::new();
+    let clock = setup.clock;
     let peers = setup
         .mailboxes
         .iter()
@@ -207,6 +215,7 @@ async fn timer_task(driver: Shared) {
 /// Publishes counters for metrics.
 async fn publish_task(driver: Shared, setup: Arc<ShardSetup>) {
     loop {
+        setup.beat.store(setup.clock.mono().0, Ordering::Relaxed);
         {
             let driver = driver.borrow();
             let tenants = driver.shard.tenant_counters().map(|(n, c)| (n.to_owned(), c.clone())).collect();

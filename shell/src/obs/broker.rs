@@ -1,6 +1,5 @@
 //! Metrics of the broker itself.
 
-use crate::accept::limits::Admittance;
 use crate::auth::AuthState;
 use crate::driver::{ShardHandle, ShardSetup};
 use crate::obs::Metrics;
@@ -13,23 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 /// Registers everything that the engine can tell.
-pub fn register(
-    metrics: &Metrics,
-    shards: &[ShardHandle],
-    admittance: &Arc<Admittance>,
-    store: &StoreClient,
-    auth: &Arc<AuthState>,
-) {
+pub fn register(metrics: &Metrics, shards: &[ShardHandle], store: &StoreClient, auth: &Arc<AuthState>) {
     let setups: Vec<Arc<ShardSetup>> = shards.iter().map(|s| Arc::clone(&s.setup)).collect();
     metrics.register(move |out| shard_samples(&setups, out));
-    let door = Arc::clone(admittance);
-    metrics.register(move |out| {
-        out.gauge("mast_connections", "Sockets that are open.", &[], door.connections() as u64);
-        for (reason, n) in door.refusals() {
-            let labels = [("reason", reason)];
-            out.counter("mast_connections_refused_total", "Sockets closed before any handshake.", &labels, n);
-        }
-    });
     let client = store.clone();
     metrics.register(move |out| store_samples(&client, out));
     let auth = Arc::clone(auth);

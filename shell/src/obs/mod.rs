@@ -4,6 +4,7 @@ pub mod broker;
 pub mod health;
 pub mod http;
 pub mod log;
+pub mod memory;
 pub mod metrics;
 pub mod notify;
 pub mod process;

@@ -33,7 +33,7 @@ fn warn_if_failed(sent: std::io::Result<()>) {
 }
 
 /// Pings the watchdog at half its interval, for as long as `alive` says so. Returns at once without a watchdog.
-pub async fn watchdog(alive: impl Fn() -> bool) {
+pub async fn watchdog(alive: impl Fn() -> bool + Send) {
     let Some(interval) = sd_notify::watchdog_enabled().filter(|i| !i.is_zero()) else { return };
     let mut ticks = tokio::time::interval((interval / 2).max(Duration::from_millis(10)));
     loop {

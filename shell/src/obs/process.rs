@@ -32,8 +32,17 @@ fn process(samples: &mut Samples) {
 
 /// Resident memory of this process in bytes.
 pub fn resident_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// Resident memory of this process that is backed by no file, in bytes: what the system cannot take back.
+pub fn private_bytes() -> Option<u64> {
+    status_bytes("RssAnon:").or_else(resident_bytes)
+}
+
+fn status_bytes(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|l| l.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
 }
 

@@ -132,6 +132,10 @@ impl Keeper {
         let free = shared.files.free_bytes();
         let mut low = matches!(free, Ok(free) if free < shared.options.min_free_bytes);
         let mut reason = low.then(|| "the file system has too little free space".to_owned());
+        if self.journal_bytes().saturating_add(shared.options.segment_bytes) > shared.options.max_bytes {
+            low = true;
+            reason = Some("the journal has reached its greatest size".to_owned());
+        }
         if shared.spare().is_none() && !low {
             self.spares += 1;
             let made =

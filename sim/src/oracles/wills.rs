@@ -45,7 +45,10 @@ impl Oracle for Wills {
         match fact {
             Fact::ConnectSent { client, link, will: Some(uid), .. } => {
                 self.come_back(*client, ledger);
-                self.wills.insert(*uid, Will { client: *client, sent_at: ledger.now, ended_at: 0, due: Due::Maybe, seen: 0 });
+                self.wills.insert(
+                    *uid,
+                    Will { client: *client, sent_at: ledger.now, ended_at: 0, due: Due::Maybe, seen: 0 },
+                );
                 self.of_link.insert(*link, *uid);
                 Ok(())
             }
@@ -84,7 +87,10 @@ impl Oracle for Wills {
     fn at_rest(&mut self, ledger: &Ledger, _: &Rest) -> Result<(), String> {
         for (uid, will) in &self.wills {
             let publication = &ledger.publications[*uid as usize];
-            let promised = publication.qos > 0 && is_watched(publication.tenant, will.sent_at, ledger) && !ledger.store_harmed && !ledger.crash_excuses;
+            let promised = publication.qos > 0
+                && is_watched(publication.tenant, will.sent_at, ledger)
+                && !ledger.store_harmed
+                && !ledger.crash_excuses;
             if will.due == Due::Yes && will.seen == 0 && promised {
                 return Err(format!("will {uid} of client {} never came", will.client));
             }

@@ -9,8 +9,12 @@ use crate::scenario::{FilterSpec, Role};
 use mast_core::store::key::Space;
 use mast_core::sys::Drop;
 
-/// Time to come back and drain, µs.
+/// Time to come back, µs.
 const DRAIN: u64 = 60_000_000;
+/// So long nothing must have happened to call it rest, µs.
+const QUIET: u64 = 20_000_000;
+/// Slow networks may need so long to drain, µs.
+const PATIENCE: u64 = 1_200_000_000;
 /// Time for the observers' last look, and for leaving, µs.
 const LOOK: u64 = 20_000_000;
 
@@ -46,6 +50,12 @@ impl World {
 
     /// Everybody must be there and idle. Then the observers look at what is retained.
     fn look_around(&mut self) {
+        let last = self.facts.last().map_or(0, |(at, _)| *at);
+        let calm_at = self.scenario.calm_at_ms * 1000;
+        if self.now < last + QUIET && self.now < calm_at + PATIENCE {
+            self.add(self.now + QUIET, Event::Final(0));
+            return;
+        }
         for client in 0..self.clients.len() {
             let state = &self.clients[client];
             if !state.online() {
@@ -118,6 +128,9 @@ impl World {
             let census = shard.census();
             if census != mast_core::shard::Census::default() {
                 let how = format!("shard {index} keeps {census:?}");
+                if self.verbose {
+                    eprintln!("{shard:#?}");
+                }
                 self.fail("nothing remains", &how);
                 return;
             }

@@ -21,7 +21,7 @@ use crate::scenario::{Knobs, Scenario};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
-use mast_core::settings::{OfflineLimits, OfflinePolicy, Settings, ShareStrategy};
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
 use mast_core::store::port::Durability;
 use mast_core::tenant::registry::Registry;
 use node::Node;
@@ -130,7 +130,6 @@ fn settings(knobs: &Knobs) -> Settings {
         offline: OfflineLimits {
             max_messages: knobs.offline_messages,
             max_bytes: 64 * 1024 * 1024,
-            policy: OfflinePolicy::DropOldest,
         },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
@@ -193,6 +192,7 @@ impl World {
             world.add(world.now + fault.at_ms * 1000, Event::Fault(i));
         }
         world.add(world.now + scenario.calm_at_ms * 1000, Event::Calm);
+        world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
         world.boot();
         world
     }
@@ -271,14 +271,12 @@ impl World {
             Event::Applied { life: of, synced } if of == life => self.batch_applied(synced),
             Event::Look { life: of, shard, op, read } if of == life => self.look(shard, op, &read),
             Event::Tell { life: of, shard } if of == life => self.told(shard),
-            Event::Mail { life: of, from, to } if of == life => self.mail(from, to),
             Event::Wake { life: of, shard, at } if of == life => self.woke(shard, at),
             // Of a life that ended.
             Event::Apply { .. }
             | Event::Applied { .. }
             | Event::Look { .. }
             | Event::Tell { .. }
-            | Event::Mail { .. }
             | Event::Wake { .. } => {}
             Event::Final(step) => self.final_step(step),
         }
@@ -286,6 +284,9 @@ impl World {
 
     fn look(&mut self, shard: u16, op: mast_core::ids::OpId, read: &mast_core::store::port::Read) {
         let result = self.store.read(self.now, read);
+        if self.verbose {
+            self.remark(format!("shard {shard} reads {read:?} -> {result:?}"));
+        }
         self.tell(store::Told { shard, input: mast_core::shard::input::Input::ReadDone { op, result } });
     }
 

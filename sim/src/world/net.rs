@@ -40,11 +40,17 @@ impl World {
         self.links[link].c2s.extend(bytes);
         let mut left = bytes.len();
         while left > 0 {
-            let n = self.draw.range(1, self.scenario.world.chunk as u64).min(left as u64) as usize;
+            let n = self.piece(bytes.len()).min(left);
             left -= n;
             let at = self.arrival(link, true);
             self.add(at, Event::ToServer { link, n });
         }
+    }
+
+    /// Length of the next piece of `len` bytes: small as the scenario wants it, but not thousands of pieces.
+    fn piece(&mut self, len: usize) -> usize {
+        let most = self.scenario.world.chunk.max(len / 6) as u64;
+        self.draw.range(1, most) as usize
     }
 
     /// When the next bytes of a direction arrive.
@@ -224,7 +230,7 @@ impl World {
         let mut left = bytes.len();
         self.links[link].s2c.extend(bytes);
         while left > 0 {
-            let n = self.draw.range(1, self.scenario.world.chunk as u64 * 4).min(left as u64) as usize;
+            let n = self.piece(bytes.len()).min(left);
             left -= n;
             let at = self.arrival(link, false);
             self.add(at, Event::ToClient { link, n });
