@@ -60,7 +60,10 @@ impl SubFacts {
 /// The filter without `$share/group/`.
 #[must_use]
 pub fn inner(filter: &str) -> &str {
-    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, inner)| inner)
+    filter
+        .strip_prefix("$share/")
+        .and_then(|rest| rest.split_once('/'))
+        .map_or(filter, |(_, inner)| inner)
 }
 
 /// How often a publication reached a session.
@@ -310,8 +313,11 @@ impl Ledger {
                 let Some((filters, _)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
-                    let again =
-                        session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    if again && let Some(sub) = session.subs.get_mut(filter) {
+                        // It was away in between: what is owed begins with the new one.
+                        sub.since = None;
+                    }
                     if codes.get(i).is_none_or(|c| *c < 0x80)
                         && !again
                         && let Some(sub) = session.subs.remove(filter)
@@ -320,7 +326,8 @@ impl Ledger {
                     }
                 }
             }
-            Fact::PublishSent { uid, .. } => {
+            Fact::PublishSent { uid, client, dup, .. } => {
+                self.publications[*uid as usize].doubtful |= *dup && self.sessions[*client].blind;
                 let publication = &mut self.publications[*uid as usize];
                 publication.sent_at.get_or_insert(now);
                 publication.sends += 1;
@@ -336,7 +343,11 @@ impl Ledger {
             Fact::Delivered(delivery) => self.delivered(delivery),
             Fact::Crashed { .. } => self.crashed(),
             Fact::Calm => self.calm = true,
-            Fact::PublishDone { .. } | Fact::PublishForgotten { .. } | Fact::Restarted | Fact::AllGone => {}
+            Fact::Goodbye { .. }
+            | Fact::PublishDone { .. }
+            | Fact::PublishForgotten { .. }
+            | Fact::Restarted
+            | Fact::AllGone => {}
         }
     }
 

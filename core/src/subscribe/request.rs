@@ -316,7 +316,7 @@ impl Shard {
     }
 
     /// Forgets queued messages that no subscription matches any more.
-    fn drop_unmatched(&mut self, id: SessionId) {
+    pub(crate) fn drop_unmatched(&mut self, id: SessionId) {
         let Some(session) = self.plane.session(id) else { return };
         let subscriptions = &session.subscriptions;
         let feed = &mut session.feed;

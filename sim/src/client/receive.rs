@@ -65,7 +65,10 @@ impl Client {
             Packet::PubComp(ack) => self.completed(ctx, ack),
             Packet::SubAck(ack) => self.suback(ctx, ack, true),
             Packet::UnsubAck(ack) => self.suback(ctx, ack, false),
-            Packet::Disconnect(_) => ctx.close = true,
+            Packet::Disconnect(goodbye) => {
+                ctx.note(Fact::Goodbye { client: self.index, reason: goodbye.reason.0 });
+                ctx.close = true;
+            }
             Packet::PingResp | Packet::Auth(_) => {}
             Packet::Connect(_) | Packet::Subscribe(_) | Packet::Unsubscribe(_) | Packet::PingReq => {
                 ctx.broken = Some(format!("server sent {packet:?}"));

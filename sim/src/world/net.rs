@@ -283,7 +283,8 @@ impl World {
                 self.add(self.now + period, Event::KeepAlive { client, link });
             }
         }
-        if n > 0 {
+        // A socket is writable again when a good part of it is free, not with every byte.
+        if n > 0 && self.links[link].s2c.len() <= self.scenario.world.socket_buffer / 2 {
             self.flush_and_settle(link);
         }
         if std::mem::take(&mut self.links[link].fin_unread) {
