@@ -96,12 +96,6 @@ pub struct Settings {
     /// Publishes of QoS 0 that a durable subscription wants are logged like others, and so reach its session
     /// later if it is away or behind.
     pub keep_qos0: bool,
-    /// MQTT 3.1 and 3.1.1 are spoken.
-    pub accept_v3: bool,
-    /// MQTT 5 is spoken.
-    pub accept_v5: bool,
-    /// A client without a client id is given one.
-    pub assign_client_id: bool,
     /// Largest will: topic, properties and payload, bytes.
     pub max_will_size: u32,
     /// Longest Will Delay Interval granted, seconds.
@@ -156,9 +150,6 @@ impl Default for Settings {
             durability: Durability::Synced,
             offline: OfflineLimits { max_messages: 10_000, max_bytes: 64 * 1024 * 1024 },
             keep_qos0: false,
-            accept_v3: true,
-            accept_v5: true,
-            assign_client_id: true,
             max_will_size: 128 * 1024,
             will_delay_max: u32::MAX,
             packet_timeout_ms: 30_000,

@@ -348,7 +348,10 @@ impl Broker {
         let (status, body) = self.http("/metrics").expect("the metrics endpoint answers");
         assert_eq!(status, 200, "{body}");
         let lines = body.lines().filter_map(|l| l.strip_prefix(name));
-        lines.filter(|l| l.starts_with(['{', ' '])).filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        lines
+            .filter(|l| l.starts_with(['{', ' ']))
+            .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// Waits until `done` holds.

@@ -82,7 +82,15 @@ impl Publisher {
         let payload = number.to_string();
         let (topic, qos) = (self.topic, self.qos);
         // QoS 1 is retained as well, so that the newest value of the store is checked too.
-        client.send_publish(&Out { topic, payload: payload.as_bytes(), qos, retain: qos == 1, dup, id, ..Out::default() });
+        client.send_publish(&Out {
+            topic,
+            payload: payload.as_bytes(),
+            qos,
+            retain: qos == 1,
+            dup,
+            id,
+            ..Out::default()
+        });
     }
 
     /// Publishes until the connection ends, or, when `finish` is set, until everything is acknowledged.

@@ -62,7 +62,7 @@ impl Registry {
                 _ => registry.problems.push(format!("excused.tsv: no reason in {line:?}")),
             }
         }
-        for path in sources(&dir.join("tests")) {
+        for path in [dir.join("tests"), workspace.join("core/tests")].iter().flat_map(|d| sources(d)) {
             let file = path.strip_prefix(workspace).unwrap_or(&path).display().to_string();
             registry.scan(&file, &read(&path));
         }

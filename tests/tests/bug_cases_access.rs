@@ -222,7 +222,11 @@ fn bo_36_slow_and_boastful_connects_are_cut_and_cost_little() {
     for n in 0..500 {
         let mut c = Client::on(broker.tcp(), Version::V5);
         // Half announce 200 MB, half a size that is allowed and then crawl.
-        c.send_bytes(if n % 2 == 0 { &[0x10, 0x80, 0x84, 0xAF, 0x5F] } else { &[0x10, 0x80, 0x10, 0, 4, b'M'] });
+        c.send_bytes(if n % 2 == 0 {
+            &[0x10, 0x80, 0x84, 0xAF, 0x5F]
+        } else {
+            &[0x10, 0x80, 0x10, 0, 4, b'M']
+        });
         idle.push(c);
     }
     let start = Instant::now();
@@ -367,7 +371,8 @@ fn bo_49_wrong_credentials_of_every_form() {
     Connect::v5("c").password(b"pa").expect_refusal(&broker, 0x87);
     // In 3.1.1 a password without a user name breaks the protocol; a field without its flag does everywhere.
     let password_alone = raw::connect(4, 0x42, &raw::cat(&[&raw::field("c"), &raw::field("pa")]));
-    let unflagged = raw::connect(4, 0x82, &raw::cat(&[&raw::field("c"), &raw::field("a"), &raw::field("pa")]));
+    let unflagged =
+        raw::connect(4, 0x82, &raw::cat(&[&raw::field("c"), &raw::field("a"), &raw::field("pa")]));
     for bytes in [password_alone, unflagged] {
         let mut c = Client::on(broker.tcp(), Version::V311);
         c.send_bytes(&bytes);
@@ -378,7 +383,9 @@ fn bo_49_wrong_credentials_of_every_form() {
 #[test]
 fn bo_50_broken_password_and_rule_files_let_nobody_in() {
     let config = "[auth]\npassword_file = \"{dir}/users\"\nallow_anonymous = false\n";
-    for (file, starts) in [("", true), ("\n", true), ("a\n", false), ("a:\n", false), ("a:$9$x$y\n", false), (":x\n", false)] {
+    for (file, starts) in
+        [("", true), ("\n", true), ("a\n", false), ("a:\n", false), ("a:$9$x$y\n", false), (":x\n", false)]
+    {
         let mut broker = Broker::prepared();
         broker.write("users", file);
         broker.configure(config);
@@ -443,7 +450,8 @@ fn bo_52_tenants_do_not_see_each_other() {
     let one = |c: Connect| c.open_on(ws::tcp(broker.at(1883)));
     let two = |c: Connect| c.open_on(ws::tcp(broker.at(1884)));
     let mut spies: Vec<Client> = Vec::new();
-    let filters = ["w", "r", "t", "#", "+/#", "$share/g/#", "t1/#", "+/t1/#", "/t1/#", "0/#", "$tenant/t1/#", "$t1/#"];
+    let filters =
+        ["w", "r", "t", "#", "+/#", "$share/g/#", "t1/#", "+/t1/#", "/t1/#", "0/#", "$tenant/t1/#", "$t1/#"];
     for (n, filter) in filters.iter().enumerate() {
         let mut spy = two(Connect::v5(&format!("spy{n}")).lasting());
         spy.subscribe(filter, 1);

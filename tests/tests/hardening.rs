@@ -51,7 +51,13 @@ fn h01_a_socket_before_connack_costs_what_it_sent_not_what_it_announced() {
         .map(|_| {
             let mut c = Client::on(broker.tcp(), Version::V5);
             // A CONNECT of 100,000 bytes of which 100 come.
-            c.send_bytes(&raw::cat(&[&[0x10], &raw::varint(100_000), &raw::field("MQTT"), &[5, 2, 0, 60], &[0; 90]]));
+            c.send_bytes(&raw::cat(&[
+                &[0x10],
+                &raw::varint(100_000),
+                &raw::field("MQTT"),
+                &[5, 2, 0, 60],
+                &[0; 90],
+            ]));
             c
         })
         .collect();
@@ -184,7 +190,9 @@ fn h07_filters_are_bounded_per_packet_per_session_in_wildcards_and_in_matching_w
     let filters: Vec<_> = names.iter().map(|n| (n.as_str(), options(0))).collect();
     c.send_subscribe(&filters, &[]);
     match c.read(DEADLINE) {
-        Event::Packet(got) if got.ty() == PacketType::SubAck => assert!(got.codes().iter().all(|c| *c >= 0x80)),
+        Event::Packet(got) if got.ty() == PacketType::SubAck => {
+            assert!(got.codes().iter().all(|c| *c >= 0x80))
+        }
         Event::Packet(got) => assert_eq!(got.reason(), 0x97, "{got:?}"),
         event => panic!("{event:?}"),
     }
@@ -352,9 +360,12 @@ fn h14_an_unknown_user_costs_the_same_check_as_a_known_one() {
 
 #[test]
 fn h15_a_flood_of_logins_is_bounded_and_hinders_nobody_else() {
-    let broker = password_broker("hash_parallel = 1\nhash_queue = 2\n[limits]\nlogin_rate_per_source = 0\nlogin_rate_per_user = 0\n");
-    let waiting: Vec<Client> =
-        (0..40).map(|n| Connect::v5(&format!("c{n}")).login(&format!("u{n}"), "x").start_on(broker.tcp())).collect();
+    let broker = password_broker(
+        "hash_parallel = 1\nhash_queue = 2\n[limits]\nlogin_rate_per_source = 0\nlogin_rate_per_user = 0\n",
+    );
+    let waiting: Vec<Client> = (0..40)
+        .map(|n| Connect::v5(&format!("c{n}")).login(&format!("u{n}"), "x").start_on(broker.tcp()))
+        .collect();
     let mut open = Connect::v5("open").open_on(ws::tcp(broker.at(1884)));
     let start = Instant::now();
     open.ping();
@@ -364,7 +375,8 @@ fn h15_a_flood_of_logins_is_bounded_and_hinders_nobody_else() {
     assert!(codes.contains(&0x97), "{codes:02x?}");
 
     let broker = password_broker("[limits]\nlogin_rate_per_source = 0\nlogin_rate_per_user = 2\n");
-    let codes: Vec<u8> = (0..12).map(|_| Connect::v5("c").login("a", "x").attempt(&broker).1.reason()).collect();
+    let codes: Vec<u8> =
+        (0..12).map(|_| Connect::v5("c").login("a", "x").attempt(&broker).1.reason()).collect();
     assert!(codes.contains(&0x9F), "{codes:02x?}");
     // A name that nobody tries is not concerned.
     assert_eq!(Connect::v5("c").login("other", "x").attempt(&broker).1.reason(), 0x86);
@@ -456,12 +468,17 @@ fn h19_websocket_upgrades_and_frames_are_bounded() {
         ws::upgrade(&mut tcp, "/mqtt", &format!("Sec-WebSocket-Protocol: mqtt\r\n{headers}"))
     };
     let offered = ask("Sec-WebSocket-Extensions: permessage-deflate\r\nOrigin: https://good.example\r\n");
-    assert!(offered.starts_with("HTTP/1.1 101") && !offered.to_lowercase().contains("extensions"), "{offered}");
+    assert!(
+        offered.starts_with("HTTP/1.1 101") && !offered.to_lowercase().contains("extensions"),
+        "{offered}"
+    );
     assert!(ask("Origin: https://evil.example\r\n").starts_with("HTTP/1.1 403"));
     let huge = format!("X-Filler: {}\r\n", "x".repeat(9000));
     assert!(!ask(&huge).starts_with("HTTP/1.1 101"));
     let mut wrong = ws::tcp(broker.at(8083));
-    assert!(ws::upgrade(&mut wrong, "/other", "Sec-WebSocket-Protocol: mqtt\r\n").starts_with("HTTP/1.1 404"));
+    assert!(
+        ws::upgrade(&mut wrong, "/other", "Sec-WebSocket-Protocol: mqtt\r\n").starts_with("HTTP/1.1 404")
+    );
     // A frame that announces more than any packet may have ends the connection at its header.
     let mut tcp = ws::tcp(broker.at(8083));
     let origin = "Sec-WebSocket-Protocol: mqtt\r\nOrigin: https://good.example\r\n";
@@ -504,7 +521,8 @@ fn h21_keys_that_clients_choose_cost_no_more_than_others() {
     let broker = Broker::start();
     let mut c = broker.client("c");
     for block in 0..20 {
-        let names: Vec<String> = (0..1000).map(|n| format!("{:016x}", u64::from(block * 1000u32 + n) << 40)).collect();
+        let names: Vec<String> =
+            (0..1000).map(|n| format!("{:016x}", u64::from(block * 1000u32 + n) << 40)).collect();
         let filters: Vec<_> = names.iter().map(|n| (n.as_str(), options(0))).collect();
         assert!(c.subscribe_all(&filters, &[]).codes().iter().all(|c| *c == 0));
     }
@@ -625,7 +643,8 @@ fn h28_alone_the_broker_opens_no_port_but_the_ones_it_names() {
             .collect();
         let all = broker.proc(table);
         let listening = all.lines().skip(1).filter(|l| l.split_whitespace().nth(3) == Some("0A"));
-        let own = listening.filter(|l| l.split_whitespace().nth(9).is_some_and(|i| mine.iter().any(|m| m == i)));
+        let own =
+            listening.filter(|l| l.split_whitespace().nth(9).is_some_and(|i| mine.iter().any(|m| m == i)));
         let mut ports: Vec<u16> = own
             .filter_map(|l| u16::from_str_radix(l.split_whitespace().nth(1)?.rsplit(':').next()?, 16).ok())
             .collect();

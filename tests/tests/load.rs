@@ -70,7 +70,8 @@ fn a_storm_of_1024_parallel_connects_is_admitted() {
     let broker = Broker::start();
     let mut waiting: Vec<Client> = (0..1024)
         .map(|n| {
-            let connect = if n % 2 == 0 { Connect::v5(&format!("c{n}")) } else { Connect::v311(&format!("c{n}")) };
+            let connect =
+                if n % 2 == 0 { Connect::v5(&format!("c{n}")) } else { Connect::v311(&format!("c{n}")) };
             connect.start_on(broker.tcp())
         })
         .collect();

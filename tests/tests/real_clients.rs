@@ -49,22 +49,27 @@ fn everywhere() -> Broker {
     let pair = "cert = \"{dir}/server.crt\"\nkey = \"{dir}/server.key\"\n";
     let mutual = format!("{pair}client_ca = \"{{dir}}/ca.crt\"\nusername_from = \"cn\"\n");
     let listener = |name: &str, kind: &str, port: u16| {
-        format!("[listener.{name}]\nkind = \"{kind}\"\nbind = [\"{{ip}}\"]\nport = {port}\nallow_anonymous = true\n")
+        format!(
+            "[listener.{name}]\nkind = \"{kind}\"\nbind = [\"{{ip}}\"]\nport = {port}\nallow_anonymous = true\n"
+        )
     };
-    broker.configure(&[
-        listener("main", "mqtt", 1883),
-        listener("ws", "ws", 8083),
-        listener("tls", "mqtt", 8883),
-        format!("[listener.tls.tls]\n{pair}"),
-        listener("wss", "ws", 8084),
-        format!("[listener.wss.tls]\n{pair}"),
-        listener("mtls", "mqtt", 8884),
-        format!("[listener.mtls.tls]\n{mutual}"),
-        listener("mwss", "ws", 8085),
-        format!("[listener.mwss.tls]\n{mutual}"),
-        "[listener.local]\nkind = \"unix\"\nsocket = \"{dir}/mqtt.sock\"\nallow_anonymous = true\n".to_owned(),
-    ]
-    .concat());
+    broker.configure(
+        &[
+            listener("main", "mqtt", 1883),
+            listener("ws", "ws", 8083),
+            listener("tls", "mqtt", 8883),
+            format!("[listener.tls.tls]\n{pair}"),
+            listener("wss", "ws", 8084),
+            format!("[listener.wss.tls]\n{pair}"),
+            listener("mtls", "mqtt", 8884),
+            format!("[listener.mtls.tls]\n{mutual}"),
+            listener("mwss", "ws", 8085),
+            format!("[listener.mwss.tls]\n{mutual}"),
+            "[listener.local]\nkind = \"unix\"\nsocket = \"{dir}/mqtt.sock\"\nallow_anonymous = true\n"
+                .to_owned(),
+        ]
+        .concat(),
+    );
     broker.launch();
     broker
 }
@@ -107,9 +112,14 @@ fn mqttjs_takes_the_tour_over_every_transport_and_version() {
     let broker = everywhere();
     let dir = broker.dir();
     for version in ["3", "4", "5"] {
-        for (scheme, port, secure) in
-            [("mqtt", 1883, 0), ("ws", 8083, 0), ("mqtts", 8883, 1), ("wss", 8084, 1), ("mqtts", 8884, 2), ("wss", 8085, 2)]
-        {
+        for (scheme, port, secure) in [
+            ("mqtt", 1883, 0),
+            ("ws", 8083, 0),
+            ("mqtts", 8883, 1),
+            ("wss", 8084, 1),
+            ("mqtts", 8884, 2),
+            ("wss", 8085, 2),
+        ] {
             println!("MQTT {version} over {scheme}, port {port}");
             let path = if scheme.starts_with("ws") { "/mqtt" } else { "" };
             let mut command = Command::new("node");
@@ -149,12 +159,18 @@ fn mosquitto_pub_and_sub_work_over_every_transport_and_version() {
             for qos in ["0", "1", "2"] {
                 let mut sub = Command::new("mosquitto_sub")
                     .args(&lead)
-                    .args(["-V", version, "-q", qos, "-t", "a/#", "-C", "3", "-F", "%t %q %p", "-d", "-W", "60"])
+                    .args([
+                        "-V", version, "-q", qos, "-t", "a/#", "-C", "3", "-F", "%t %q %p", "-d", "-W", "60",
+                    ])
                     .stdout(Stdio::piped())
                     .spawn()
                     .expect("mosquitto_sub runs: tests/setup.sh installs it");
-                let mut lines = BufReader::new(sub.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-                assert!(lines.any(|l| l.contains("Subscribed") || l.contains("SUBACK")), "{lead:?} {version}");
+                let mut lines =
+                    BufReader::new(sub.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+                assert!(
+                    lines.any(|l| l.contains("Subscribed") || l.contains("SUBACK")),
+                    "{lead:?} {version}"
+                );
                 for n in 0..3 {
                     let topic = format!("a/{n}");
                     let mut publish = Command::new("mosquitto_pub");
@@ -194,7 +210,8 @@ fn bridge(broker: &Broker, version: &str, more: &str) -> (Mosquitto, SocketAddr)
         ),
     );
     let log = std::fs::File::create(broker.dir().join("mosquitto.log")).expect("a file");
-    let child = Command::new("mosquitto").arg("-c").arg(config).arg("-v").stderr(log).stdin(Stdio::null()).spawn();
+    let child =
+        Command::new("mosquitto").arg("-c").arg(config).arg("-v").stderr(log).stdin(Stdio::null()).spawn();
     (Mosquitto(child.expect("mosquitto runs: tests/setup.sh installs it")), address)
 }
 
@@ -242,8 +259,13 @@ fn bridges_once(version: &str, more: &str) {
             let mut got: Vec<(String, String)> =
                 client.messages(40).into_iter().map(|m| (m.topic.clone(), m.text().to_owned())).collect();
             for topic in ["b/near", "b/far"] {
-                let numbers: Vec<String> = got.iter().filter(|(t, _)| t == topic).map(|(_, p)| p.clone()).collect();
-                assert_eq!(numbers, (0..20).map(|n| format!("{qos} {n}")).collect::<Vec<_>>(), "{who} {topic}");
+                let numbers: Vec<String> =
+                    got.iter().filter(|(t, _)| t == topic).map(|(_, p)| p.clone()).collect();
+                assert_eq!(
+                    numbers,
+                    (0..20).map(|n| format!("{qos} {n}")).collect::<Vec<_>>(),
+                    "{who} {topic}"
+                );
             }
             got.sort();
             got.dedup();

@@ -141,7 +141,10 @@ fn subscribing_and_unsubscribing() {
     both("subscribe", |broker, version, t| {
         let mut c = plain(broker, t, version, "c");
         let options = |q| SubOptions::new(qos(q));
-        c.subscribe_all(&[("a", options(0)), ("b/+", options(1)), ("c/#", options(2)), ("bad/#/x", options(1))], &[]);
+        c.subscribe_all(
+            &[("a", options(0)), ("b/+", options(1)), ("c/#", options(2)), ("bad/#/x", options(1))],
+            &[],
+        );
         c.subscribe("$share/group/t", 1);
         c.subscribe("$share//t", 1);
         c.unsubscribe(&["a", "never", "$share/group/t"]);
@@ -246,7 +249,10 @@ fn protocol_errors() {
             ("SUBSCRIBE with wrong flags", raw::subscribe(0x80, 1, props, &[(b"t", 0)])),
             ("SUBSCRIBE without a filter", raw::subscribe(0x82, 1, props, &[])),
             ("SUBSCRIBE with packet id 0", raw::subscribe(0x82, 0, props, &[(b"t", 0)])),
-            ("SUBACK from a client", raw::packet(0x90, if version.is_v5() { &[0, 1, 0, 0] } else { &[0, 1, 0] })),
+            (
+                "SUBACK from a client",
+                raw::packet(0x90, if version.is_v5() { &[0, 1, 0, 0] } else { &[0, 1, 0] }),
+            ),
             ("a packet over the limit", vec![0x30, 0xFF, 0xFF, 0xFF, 0x7F]),
         ] {
             t.note(what);
@@ -263,7 +269,12 @@ fn options_and_identifiers_of_mqtt_5() {
         let mut p = plain(broker, t, Version::V5, "p");
         p.retain("t", "kept", 1);
         let mut s = plain(broker, t, Version::V5, "s");
-        let options = SubOptions { no_local: true, retain_as_published: true, retain_handling: 1, ..SubOptions::new(qos(2)) };
+        let options = SubOptions {
+            no_local: true,
+            retain_as_published: true,
+            retain_handling: 1,
+            ..SubOptions::new(qos(2))
+        };
         s.subscribe_all(&[("t", options)], &[Property::SubscriptionId(5)]);
         s.message();
         t.note("retain handling 1: not for an existing subscription");

@@ -107,11 +107,7 @@ impl Shard {
             && conn.acks.pubacks() + conn.acks.count_open(AckKind::PubRec) + inbound
                 >= settings_receive_max as usize
             && !pending;
-        if publish.qos > QoS::AtMostOnce
-            && !known
-            && version == Version::V5
-            && over
-        {
+        if publish.qos > QoS::AtMostOnce && !known && version == Version::V5 && over {
             return Err(violation(
                 Reason::RECEIVE_MAXIMUM_EXCEEDED,
                 "more unacknowledged publishes than Receive Maximum",

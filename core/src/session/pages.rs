@@ -156,10 +156,7 @@ impl Shard {
             return;
         }
         let feed = &session.feed;
-        if !feed.behind
-            || feed.reading.is_some()
-            || feed.is_full(max_messages.max(1), max_bytes.max(1))
-        {
+        if !feed.behind || feed.reading.is_some() || feed.is_full(max_messages.max(1), max_bytes.max(1)) {
             return;
         }
         let Some(read) = self.log_read(id) else { return };
@@ -206,6 +203,10 @@ impl Shard {
             let qos = entry.message.qos.min(grant.qos);
             if grant.qos == QoS::AtMostOnce {
                 // It had its chance when it was live.
+                continue;
+            }
+            // The log holds for the session what its filters match; what it may read is judged here.
+            if !self.may_receive(id, entry.message.topic()) {
                 continue;
             }
             self.plane.counters.replayed += 1;
