@@ -310,7 +310,8 @@ impl Ledger {
                 let Some((filters, _)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
-                    let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    let again =
+                        session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                     if codes.get(i).is_none_or(|c| *c < 0x80)
                         && !again
                         && let Some(sub) = session.subs.remove(filter)

@@ -253,6 +253,10 @@ impl Shard {
             }
             return;
         }
+        // In the store anyway: then a live subscriber that is behind reads it from the log, in its place. As
+        // an overflow of its own it would come after what is logged behind it.
+        let log = log
+            || parts.qos > QoS::AtMostOnce && self.wants_live(parts.tenant.0 as usize, parts.topic);
         let mut writes = Vec::with_capacity(2);
         let append = Append {
             message: Message::new(&parts),
@@ -392,9 +396,20 @@ impl Shard {
         tenant.remote.iter().any(|r| !r.durable.is_empty() && r.durable.may_match(topic))
     }
 
+    /// True if a connected session or a group, on any shard, may want messages of this topic.
+    fn wants_live(&mut self, tenant: usize, topic: &str) -> bool {
+        let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
+        self.lists.clear();
+        tenant.index.matches(topic, &mut self.lists);
+        !self.lists.is_empty() || tenant.remote.iter().any(|r| !r.live.is_empty() && r.live.may_match(topic))
+    }
+
     /// The append of a message of our own (a will), if it needs one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
-        let log = self.may_log(message.qos) && self.wants_log(message.tenant.0 as usize, message.topic());
+        let tenant = message.tenant.0 as usize;
+        let log = self.may_log(message.qos)
+            && (self.wants_log(tenant, message.topic())
+                || message.retain && self.wants_live(tenant, message.topic()));
         (log || message.retain).then(|| Append {
             message: Arc::clone(message),
             partition: EMBEDDED,

@@ -424,7 +424,14 @@ impl Plane {
         } else {
             // Grown too large (this connection allows less): done as far as this client goes [MQTT-3.1.2-25].
             self.counters.drop(Drop::TooLargeForClient);
-            session.out.inflight.remove(index);
+            let removed = session.out.inflight.remove(index);
+            if session.persistent && !session.stored.moved {
+                session.stored.moved = true;
+                self.followups.push(Followup::Moved(id));
+            }
+            if let Some(Source::Group { group, delivery }) = removed.map(|r| r.source) {
+                self.followups.push(Followup::Settled { group, delivery, session: id, done: true });
+            }
         }
     }
 

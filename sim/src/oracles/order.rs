@@ -55,7 +55,8 @@ impl Order {
             }
             // A store that loses one write and takes the next reorders what the client sends again.
             // So does an offline limit that drops the first copies.
-            if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1) {
+            if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1)
+            {
                 return Ok(());
             }
             return Err(format!(

@@ -127,10 +127,7 @@ fn settings(knobs: &Knobs) -> Settings {
             1 => Durability::Stored,
             _ => Durability::Synced,
         },
-        offline: OfflineLimits {
-            max_messages: knobs.offline_messages,
-            max_bytes: 64 * 1024 * 1024,
-        },
+        offline: OfflineLimits { max_messages: knobs.offline_messages, max_bytes: 64 * 1024 * 1024 },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
             1 => ShareStrategy::Random,
