@@ -305,7 +305,8 @@ impl Handshake {
             count += 1;
             bytes += name.len() + value.len();
         }
-        if count > settings.max_user_properties as usize || bytes > settings.max_user_property_bytes as usize {
+        if count > settings.max_user_properties as usize || bytes > settings.max_user_property_bytes as usize
+        {
             return violation(Reason::QUOTA_EXCEEDED, "too many user properties", "");
         }
         let Some(will) = &connect.will else { return Ok(()) };

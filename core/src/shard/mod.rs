@@ -132,7 +132,9 @@ impl Shard {
     /// A shard with nothing in it. Restoring ([`Input::Restore`]) comes first, ended by `Restored::End`.
     #[must_use]
     pub fn new(config: ShardConfig, now: Now) -> Shard {
-        let mut rng = Rng::new(config.seed);
+        // The generator steps by a constant, and drivers derive their shards' seeds by adding: without mixing, one
+        // shard's draws would be its neighbour's, one step later, and with them its session identities.
+        let mut rng = Rng::new(Rng::new(config.seed ^ u64::from(config.shard.0) << 48).next_u64());
         let hash_seed = rng.next_u64();
         let tenants = config
             .registry

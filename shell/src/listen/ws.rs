@@ -122,7 +122,8 @@ fn collect<'a>(headers: &[httparse::Header<'a>]) -> Option<Request<'a>> {
             (None, "connection") => request.connection |= tokens(value, "upgrade"),
             (None, _) => {
                 let offered = |name: &str| value.split(',').any(|t| t.trim().eq_ignore_ascii_case(name));
-                let best = request.subprotocol.into_iter().chain(SUBPROTOCOLS.into_iter().filter(|s| offered(s)));
+                let best =
+                    request.subprotocol.into_iter().chain(SUBPROTOCOLS.into_iter().filter(|s| offered(s)));
                 request.subprotocol = best.min_by_key(|name| SUBPROTOCOLS.iter().position(|s| s == name));
             }
         }
