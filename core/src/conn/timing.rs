@@ -32,7 +32,7 @@ impl Shard {
 
     /// True if a connection has published: reading it may bring more to keep.
     pub fn has_published(&mut self, id: ConnId) -> bool {
-        self.plane.conn(id).is_some_and(|conn| conn.route.is_used())
+        self.plane.conn(id).is_some_and(|conn| conn.route.is_some())
     }
 
     pub(crate) fn idle_due(&mut self, id: ConnId) {

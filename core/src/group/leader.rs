@@ -234,10 +234,10 @@ impl Shard {
                 self.plane.counters.drop(Drop::GroupUnavailable);
                 return;
             }
-        } else if let Some((partition, seq)) = item.pos {
-            if group.feed.read_pos.covers(partition, seq) || group.feed.behind {
-                return;
-            }
+        } else if let Some((partition, seq)) = item.pos
+            && (group.feed.read_pos.covers(partition, seq) || group.feed.behind)
+        {
+            return;
         }
         let logged = item.pos.is_some();
         if group.feed.behind || group.feed.is_full(max_messages, max_bytes) {
