@@ -39,6 +39,12 @@ pub struct Settings {
     pub receive_maximum: u16,
     /// Upper bound on unacknowledged deliveries to one client, whatever it announces.
     pub max_inflight_out: u16,
+    /// MQTT 3.1 and 3.1.1 are accepted.
+    pub accept_v3: bool,
+    /// MQTT 5 is accepted.
+    pub accept_v5: bool,
+    /// A client without an id gets one.
+    pub assign_client_id: bool,
     /// Highest QoS accepted.
     pub max_qos: QoS,
     /// Retained messages are available.
@@ -90,17 +96,11 @@ pub struct Settings {
     /// Publishes of QoS 0 that a durable subscription wants are logged like others, and so reach its session
     /// later if it is away or behind.
     pub keep_qos0: bool,
-    /// MQTT 3.1 and 3.1.1 are spoken.
-    pub accept_v3: bool,
-    /// MQTT 5 is spoken.
-    pub accept_v5: bool,
-    /// A client without a client id is given one.
-    pub assign_client_id: bool,
     /// Largest will: topic, properties and payload, bytes.
     pub max_will_size: u32,
     /// Longest Will Delay Interval granted, seconds.
     pub will_delay_max: u32,
-    /// How long an incomplete packet may take where keep alive is off, milliseconds.
+    /// How long an incomplete packet may take, within what keep alive allows, milliseconds.
     pub packet_timeout_ms: u64,
     /// Check payloads that say they are UTF-8.
     pub payload_format_check: bool,
@@ -122,6 +122,9 @@ impl Default for Settings {
             max_packet: 1024 * 1024,
             receive_maximum: 64,
             max_inflight_out: 64,
+            accept_v3: true,
+            accept_v5: true,
+            assign_client_id: true,
             max_qos: QoS::ExactlyOnce,
             retain_available: true,
             wildcard_available: true,
@@ -147,9 +150,6 @@ impl Default for Settings {
             durability: Durability::Synced,
             offline: OfflineLimits { max_messages: 10_000, max_bytes: 64 * 1024 * 1024 },
             keep_qos0: false,
-            accept_v3: true,
-            accept_v5: true,
-            assign_client_id: true,
             max_will_size: 128 * 1024,
             will_delay_max: u32::MAX,
             packet_timeout_ms: 30_000,

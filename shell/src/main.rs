@@ -5,11 +5,6 @@ use mast::config::Sources;
 use mast::engine::AllInOne;
 use std::process::ExitCode;
 
-/// A message costs a few small allocations, freed on another turn: this allocator does both at half the
-/// price of the system's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     cli::main(serve)
 }

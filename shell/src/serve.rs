@@ -127,7 +127,7 @@ pub fn run<E: Engine + Send + 'static>(
     let served = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let (metrics, health) = (Metrics::default(), Health::default());
-        process::register(&metrics);
+        process::register(&metrics, &config.node_name);
         let listening = health.register("listeners");
         let admin = http::bind(&config.admin_addresses)?;
         let listeners = open_listeners(&config, &tls)?;

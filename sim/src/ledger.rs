@@ -104,6 +104,8 @@ pub struct SessionFacts {
     pub expected_present: Known,
     /// Subscription identifiers that subscriptions of this incarnation had before.
     pub changed_ids: Vec<u32>,
+    /// Highest QoS that each filter of this incarnation was ever asked with.
+    pub ever_qos: BTreeMap<String, u8>,
     /// When this incarnation began, µs.
     pub began_at: u64,
     /// Session Expiry Interval that holds, seconds.
@@ -130,6 +132,7 @@ impl SessionFacts {
             left: None,
             expected_present: Known::Maybe,
             changed_ids: Vec::new(),
+            ever_qos: BTreeMap::new(),
             began_at: 0,
             expiry: 0,
             connect_clean: false,
@@ -307,7 +310,10 @@ impl Ledger {
                 let Some((filters, _)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
+                    let again =
+                        session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                     if codes.get(i).is_none_or(|c| *c < 0x80)
+                        && !again
                         && let Some(sub) = session.subs.remove(filter)
                     {
                         session.changed_ids.push(sub.id);
@@ -380,9 +386,7 @@ impl Ledger {
             return;
         }
         if !was_online {
-            if end != End::Crash {
-                self.unsettled(client);
-            }
+            self.unsettled(client);
             return;
         }
         let session = &mut self.sessions[client];
@@ -428,6 +432,8 @@ impl Ledger {
             } else {
                 session.subscribes.push(spec.filter.clone());
             }
+            let ever = session.ever_qos.entry(spec.filter.clone()).or_default();
+            *ever = (*ever).max(spec.qos);
             match session.subs.get_mut(&spec.filter) {
                 Some(sub) => {
                     if sub.spec.no_local != spec.no_local || spec.qos == 0 || sub.granted == 0 {

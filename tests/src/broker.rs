@@ -32,6 +32,7 @@ pub struct Broker {
     ip: Ipv4Addr,
     child: Option<Child>,
     env: Vec<(String, String)>,
+    files: Option<u32>,
 }
 
 fn fresh_ip() -> Ipv4Addr {
@@ -107,7 +108,7 @@ impl Broker {
     /// A broker that is not running yet, so that files can be put beside it.
     pub fn prepared() -> Broker {
         let dir = tempfile::Builder::new().prefix("mast-test-").tempdir().expect("a temporary directory");
-        let broker = Broker { dir, ip: fresh_ip(), child: None, env: Vec::new() };
+        let broker = Broker { dir, ip: fresh_ip(), child: None, env: Vec::new(), files: None };
         broker.configure("");
         broker
     }
@@ -115,6 +116,11 @@ impl Broker {
     /// Sets an environment variable for the next start.
     pub fn env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Limits the number of files that it may open from the next start on.
+    pub fn limit_files(&mut self, files: u32) {
+        self.files = Some(files);
     }
 
     /// Replaces the configuration file; effective at the next start or [`Broker::reload`].
@@ -154,7 +160,14 @@ impl Broker {
     pub fn spawn(&mut self) {
         assert!(self.child.is_none(), "the broker runs already");
         let log = self.open_log();
-        let mut command = Command::new(binary());
+        let mut command = match self.files {
+            None => Command::new(binary()),
+            Some(n) => {
+                let mut command = Command::new("prlimit");
+                command.arg(format!("--nofile={n}:{n}")).arg(binary());
+                command
+            }
+        };
         command
             .arg("-c")
             .arg(self.dir.path().join("mast.toml"))
@@ -257,6 +270,11 @@ impl Broker {
         outcome.expect("just seen")
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("the broker runs").id()
+    }
+
     fn pid(&self) -> Pid {
         let child = self.child.as_ref().expect("the broker runs");
         Pid::from_raw(child.id() as i32).expect("a process id")
@@ -267,10 +285,15 @@ impl Broker {
         std::fs::read_to_string(self.dir.path().join("broker.log")).unwrap_or_default()
     }
 
+    /// A file of the process's directory in /proc.
+    pub fn proc(&self, file: &str) -> String {
+        let path = format!("/proc/{}/{file}", self.pid().as_raw_nonzero());
+        std::fs::read_to_string(path).expect("the broker runs")
+    }
+
     /// Resident memory in bytes.
     pub fn rss(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.pid().as_raw_nonzero());
-        let status = std::fs::read_to_string(path).expect("the broker runs");
+        let status = self.proc("status");
         let line = status.lines().find(|l| l.starts_with("VmRSS:")).expect("VmRSS");
         let kb: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
         kb * 1024
@@ -318,6 +341,17 @@ impl Broker {
         assert_eq!(status, 200, "{body}");
         let line = body.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|v| v.trim().parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Sum of a metric over all its labels.
+    pub fn metric_sum(&self, name: &str) -> f64 {
+        let (status, body) = self.http("/metrics").expect("the metrics endpoint answers");
+        assert_eq!(status, 200, "{body}");
+        let lines = body.lines().filter_map(|l| l.strip_prefix(name));
+        lines
+            .filter(|l| l.starts_with(['{', ' ']))
+            .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// Waits until `done` holds.

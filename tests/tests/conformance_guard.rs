@@ -37,3 +37,18 @@ fn the_scanner_gives_tags_to_their_test_and_notes_lost_ones() {
     assert!(!registry.tests.contains_key("MQTT-9"));
     assert_eq!(registry.problems.len(), 1);
 }
+
+#[test]
+fn every_bug_case_that_needs_no_cluster_has_a_test_of_its_name() {
+    let tests = workspace().join("tests");
+    let cases = std::fs::read_to_string(tests.join("bug-cases.tsv")).expect("the cases");
+    let sources: String = ["bug_cases_access.rs", "bug_cases_delivery.rs", "bug_cases_protocol.rs"]
+        .map(|file| std::fs::read_to_string(tests.join("tests").join(file)).expect("a source"))
+        .concat();
+    for case in cases.lines().skip(1) {
+        let mut fields = case.split('\t');
+        let (id, area) = (fields.next().expect("an id"), fields.nth(1).expect("an area"));
+        let function = format!("fn {}_", id.to_lowercase().replace('-', "_"));
+        assert!(area == "cluster" || sources.contains(&function), "{id} has no test");
+    }
+}

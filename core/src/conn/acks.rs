@@ -41,6 +41,11 @@ impl AckQueue {
         self.pubacks
     }
 
+    /// Acknowledgements of one kind whose outcome is not known.
+    pub fn count_open(&self, kind: AckKind) -> usize {
+        self.waiting.iter().filter(|a| a.kind == kind && a.state == AckState::Waiting).count()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -52,6 +52,8 @@ pub(crate) struct Conn {
     /// Silence allowed, µs; 0 = any.
     pub keep_alive_micros: u64,
     pub last_seen: Mono,
+    /// Since when an incomplete packet is known to wait for its rest.
+    pub partial_since: Option<Mono>,
     /// Since when output waits without any progress.
     pub stalled_since: Option<Mono>,
     /// Maximum Packet Size of the client, bytes.
@@ -89,6 +91,7 @@ impl Conn {
             hold: Vec::new(),
             keep_alive_micros: 0,
             last_seen: now,
+            partial_since: None,
             stalled_since: None,
             max_packet_out: u32::MAX,
             problem_info: true,

@@ -235,6 +235,11 @@ pub(crate) const fn protocol_error(why: &'static str, statement: &'static str) -
 }
 
 impl Plane {
+    /// Whether a session's connection is online.
+    pub(crate) fn is_attached(&mut self, id: SessionId) -> bool {
+        self.session(id).and_then(|s| s.conn).is_some_and(|conn| self.is_online(conn))
+    }
+
     /// Whether the shard knows the connection as online.
     pub(crate) fn is_online(&mut self, id: ConnId) -> bool {
         self.conn(id).is_some_and(|c| c.phase == Phase::Online)

@@ -51,9 +51,16 @@ impl Shard {
             self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
             return;
         }
-        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !unread && silent >= partial {
-            self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
-            return;
+        if !conn.hold.is_empty() && !unread {
+            // Counted from when it was first seen incomplete: the silence before it was allowed.
+            let since = conn.partial_since.filter(|since| conn.last_seen <= *since);
+            if since.is_some_and(|since| now.micros_since(since) >= partial) {
+                self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
+                return;
+            }
+            conn.partial_since = since.or(Some(now));
+        } else {
+            conn.partial_since = None;
         }
         conn.out.shrink_if_idle();
         if conn.out.is_empty() {

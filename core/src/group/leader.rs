@@ -153,10 +153,13 @@ impl Shard {
     pub(crate) fn group_leave(&mut self, at: GroupRef, member: MemberRef) {
         let id = (at.idx, at.generation);
         let Some(group) = self.groups.get(id) else { return };
-        group.members.retain(|m| m.at.uid != member.uid);
+        // By its handle: a session that ended before its join was answered has no uid to give any more.
+        let is_it = |at: &MemberRef| at.shard == member.shard && at.session == member.session;
+        let uid = group.members.iter().find(|m| is_it(&m.at)).map_or(member.uid, |m| m.at.uid);
+        group.members.retain(|m| m.at.uid != uid);
         // What it held and did not hand back stays with it: QoS 2 that was begun goes to nobody else.
         let held: Vec<u64> =
-            group.outstanding.iter().filter(|(_, o)| o.member == member.uid).map(|(d, _)| *d).collect();
+            group.outstanding.iter().filter(|(_, o)| o.member == uid).map(|(d, _)| *d).collect();
         for delivery in held {
             group.outstanding.remove(&delivery);
         }

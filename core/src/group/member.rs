@@ -3,7 +3,6 @@
 use crate::ids::SessionId;
 use crate::message::{Message, QoS};
 use crate::session::feed::{Queued, Source};
-use crate::session::plane::Followup;
 use crate::shard::Shard;
 use crate::shard::peer::{GroupRef, MemberRef, PeerMsg, Settled};
 use crate::store::position::{Partition, Seq};
@@ -22,7 +21,7 @@ impl Shard {
         qos: QoS,
     ) {
         let id = member.session;
-        let here = self.plane.session(id).is_some_and(|s| s.uid == member.uid && s.conn.is_some());
+        let here = self.plane.is_attached(id) && self.plane.session(id).is_some_and(|s| s.uid == member.uid);
         if !here {
             self.send(
                 group.leader,
@@ -57,7 +56,9 @@ impl Shard {
 
     /// The same for one group; `None` = all.
     pub(crate) fn return_group_messages_of(&mut self, id: SessionId, only: Option<GroupRef>) {
+        let me = self.me;
         let Some(session) = self.plane.session(id) else { return };
+        let member = MemberRef { shard: me, session: id, uid: session.uid };
         let mut returned = alloc::vec::Vec::new();
         session.feed.pending.retain(|queued| match queued.source {
             Source::Group { group, delivery } if only.is_none_or(|o| o == group) => {
@@ -67,8 +68,12 @@ impl Shard {
             Source::Group { .. } | Source::Log | Source::Live | Source::Retained => true,
         });
         session.feed.recount();
+        // At once, and not as follow-ups: what comes after a member's leaving is not heard any more.
         for (group, delivery) in returned {
-            self.plane.followups.push(Followup::Settled { group, delivery, session: id, done: false });
+            self.send(
+                group.leader,
+                PeerMsg::GroupSettled { group, delivery, member, outcome: Settled::Returned },
+            );
         }
     }
 

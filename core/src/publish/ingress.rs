@@ -100,22 +100,24 @@ impl Shard {
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
         // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
-        let waiting_qos1 = conn.acks.pubacks();
-        if publish.qos > QoS::AtMostOnce
-            && !known
-            && version == Version::V5
-            && waiting_qos1 + inbound >= settings_receive_max as usize
-        {
+        let pending =
+            publish.qos == QoS::ExactlyOnce && conn.acks.contains(AckKind::PubRec, publish.packet_id);
+        // Counted exactly only where the quick bound says that it may be reached.
+        let over = conn.acks.len() + inbound >= settings_receive_max as usize
+            && conn.acks.pubacks() + conn.acks.count_open(AckKind::PubRec) + inbound
+                >= settings_receive_max as usize
+            && !pending;
+        if publish.qos > QoS::AtMostOnce && !known && version == Version::V5 && over {
             return Err(violation(
                 Reason::RECEIVE_MAXIMUM_EXCEEDED,
                 "more unacknowledged publishes than Receive Maximum",
                 "MQTT-3.3.4-7",
             ));
         }
-        if known {
+        if publish.qos == QoS::ExactlyOnce && (known || pending) {
             // [MQTT-4.3.3-10] Ours already: acknowledge, deliver no second time. If its append is still
             // unanswered, that answer brings the PUBREC.
-            if !conn.acks.contains(AckKind::PubRec, publish.packet_id) {
+            if !pending {
                 self.ack_now(id, AckKind::PubRec, publish.packet_id, Reason::SUCCESS);
             }
             return Ok(());
@@ -251,6 +253,9 @@ impl Shard {
             }
             return;
         }
+        // In the store anyway: then a live subscriber that is behind reads it from the log, in its place. As
+        // an overflow of its own it would come after what is logged behind it.
+        let log = log || parts.qos > QoS::AtMostOnce && self.wants_live(parts.tenant.0 as usize, parts.topic);
         let mut writes = Vec::with_capacity(2);
         let append = Append {
             message: Message::new(&parts),
@@ -265,7 +270,7 @@ impl Shard {
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
         {
-            session.inbound.insert(packet_id);
+            session.inbound_unsure.insert(packet_id);
             inbound = Some((session_id, packet_id));
             if durable_id {
                 let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
@@ -311,20 +316,16 @@ impl Shard {
             // The id is in the store: the message is ours already.
             reason = Reason::SUCCESS;
         }
-        if reason.is_error()
-            && let Some((session, packet_id)) = inbound
+        if let Some((session, packet_id)) = inbound
             && let Some(session) = self.plane.session(session)
         {
-            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: the client sends it
-            // again, and the store knows whether it is ours already.
-            session.inbound.remove(&packet_id);
-            if unknown {
-                session.inbound_unsure.insert(packet_id);
+            // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: stays unsure.
+            if !unknown {
+                session.inbound_unsure.remove(&packet_id);
             }
-        } else if let Some((session, packet_id)) = inbound
-            && let Some(session) = self.plane.session(session)
-        {
-            session.inbound_unsure.remove(&packet_id);
+            if !reason.is_error() {
+                session.inbound.insert(packet_id);
+            }
         }
         let Some(conn) = self.plane.conn(id) else { return };
         conn.appends_total -= 1;
@@ -394,9 +395,20 @@ impl Shard {
         tenant.remote.iter().any(|r| !r.durable.is_empty() && r.durable.may_match(topic))
     }
 
+    /// True if a connected session or a group, on any shard, may want messages of this topic.
+    fn wants_live(&mut self, tenant: usize, topic: &str) -> bool {
+        let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
+        self.lists.clear();
+        tenant.index.matches(topic, &mut self.lists);
+        !self.lists.is_empty() || tenant.remote.iter().any(|r| !r.live.is_empty() && r.live.may_match(topic))
+    }
+
     /// The append of a message of our own (a will), if it needs one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
-        let log = self.may_log(message.qos) && self.wants_log(message.tenant.0 as usize, message.topic());
+        let tenant = message.tenant.0 as usize;
+        let log = self.may_log(message.qos)
+            && (self.wants_log(tenant, message.topic())
+                || message.retain && self.wants_live(tenant, message.topic()));
         (log || message.retain).then(|| Append {
             message: Arc::clone(message),
             partition: EMBEDDED,

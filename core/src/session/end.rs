@@ -180,6 +180,11 @@ impl Shard {
     /// Ends a session; returns what the store must do for it, will included.
     pub(crate) fn end_session_writes(&mut self, id: SessionId) -> Vec<Write> {
         let mut writes = self.fire_will(id);
+        if let Some(session) = self.plane.session(id) {
+            // What it hands back must not be assigned to it again before its leaving is heard.
+            session.conn = None;
+        }
+        self.tell_presence(id);
         self.return_group_messages(id);
         self.return_inflight(id, None);
         let me = self.me;

@@ -88,9 +88,10 @@ pub(crate) struct Session {
     pub stored: Stored,
     /// By filter as the client wrote it (`$share/…` included); ordered, for determinism.
     pub subscriptions: BTreeMap<Box<str>, Subscription>,
-    /// Packet ids of received QoS 2 messages that are not released [MQTT-4.3.3-10].
+    /// Packet ids of received QoS 2 messages that are ours and not released [MQTT-4.3.3-10].
     pub inbound: BTreeSet<u16>,
-    /// Ids of received QoS 2 messages whose write got no answer: the client's resend decides.
+    /// Ids of received QoS 2 messages whose write is not answered, or never was: a resend on another
+    /// connection is written again, and the store knows whether it is ours already.
     pub inbound_unsure: BTreeSet<u16>,
     pub will: Option<Box<Will>>,
     /// Since when it is away.
@@ -228,5 +229,21 @@ impl crate::topic::Subscriber for Sub {
 
     fn key(&self) -> SubKey {
         self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Session, Sub};
+    use crate::conn::Conn;
+    use crate::session::outflow::Inflight;
+
+    #[test]
+    fn what_every_client_costs_stays_small() {
+        // An idle client holds one of each; a fan-out reads one `Sub` per delivery.
+        assert_eq!(size_of::<Sub>(), 16);
+        assert!(size_of::<Conn>() <= 448, "Conn is {} bytes", size_of::<Conn>());
+        assert!(size_of::<Session>() <= 640, "Session is {} bytes", size_of::<Session>());
+        assert!(size_of::<Inflight>() <= 112, "Inflight is {} bytes", size_of::<Inflight>());
     }
 }

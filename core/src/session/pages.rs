@@ -146,17 +146,17 @@ impl Shard {
     pub(crate) fn read_on(&mut self, id: SessionId) {
         let settings = &self.plane.settings;
         let (max_messages, max_bytes) = (settings.queue_messages / 2, settings.queue_bytes / 2);
+        // Before CONNACK the session is in no index: what it read now would count as all there is.
+        if !self.plane.is_attached(id) {
+            return;
+        }
         let Some(session) = self.plane.session(id) else { return };
-        if session.reviving && session.feed.reading.is_none() && session.conn.is_some() {
+        if session.reviving && session.feed.reading.is_none() {
             self.resume_flow(id);
             return;
         }
         let feed = &session.feed;
-        if !feed.behind
-            || feed.reading.is_some()
-            || session.conn.is_none()
-            || feed.is_full(max_messages.max(1), max_bytes.max(1))
-        {
+        if !feed.behind || feed.reading.is_some() || feed.is_full(max_messages.max(1), max_bytes.max(1)) {
             return;
         }
         let Some(read) = self.log_read(id) else { return };

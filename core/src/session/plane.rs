@@ -175,7 +175,9 @@ impl Plane {
         }
         if session.feed.behind || session.feed.is_full(settings.queue_messages, settings.queue_bytes) {
             session.feed.fall_behind(&self.head);
-            if item.pos.is_none() {
+            // A persistent session's subscriptions have their messages logged, from SUBACK on. One that was
+            // not is older than that: nobody is owed it, and behind logged ones it would be out of order.
+            if item.pos.is_none() && !session.persistent {
                 session.feed.spills += 1;
                 self.counters.spilled += 1;
                 self.followups.push(Followup::Spill { session: id, message: item.message() });
@@ -422,7 +424,14 @@ impl Plane {
         } else {
             // Grown too large (this connection allows less): done as far as this client goes [MQTT-3.1.2-25].
             self.counters.drop(Drop::TooLargeForClient);
-            session.out.inflight.remove(index);
+            let removed = session.out.inflight.remove(index);
+            if session.persistent && !session.stored.moved {
+                session.stored.moved = true;
+                self.followups.push(Followup::Moved(id));
+            }
+            if let Some(Source::Group { group, delivery }) = removed.map(|r| r.source) {
+                self.followups.push(Followup::Settled { group, delivery, session: id, done: true });
+            }
         }
     }
 

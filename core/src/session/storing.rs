@@ -138,11 +138,12 @@ impl Shard {
     /// Everything up to `version` is durable: what waited for it leaves.
     fn cursor_reached(&mut self, id: SessionId, version: u64) {
         let mut index = 0;
+        let mut made_room = false;
         // A connection that waits for its CONNACK gets nothing yet: what becomes due meanwhile is sent
         // with all that is unfinished, once it is online.
         let conn = self.plane.session(id).and_then(|s| s.conn).filter(|c| self.plane.is_online(*c));
         while let Some(session) = self.plane.session(id) {
-            let Some(entry) = session.out.inflight.get_mut(index) else { return };
+            let Some(entry) = session.out.inflight.get_mut(index) else { break };
             if entry.needs <= version {
                 match entry.stage {
                     Stage::Reserving => {
@@ -152,6 +153,7 @@ impl Shard {
                             let before = session.out.inflight.len();
                             self.plane.send_inflight(id, index, false);
                             if self.plane.session(id).is_some_and(|s| s.out.inflight.len() < before) {
+                                made_room = true;
                                 continue;
                             }
                         }
@@ -170,6 +172,9 @@ impl Shard {
                 }
             }
             index += 1;
+        }
+        if made_room {
+            self.plane.pump(id);
         }
     }
 

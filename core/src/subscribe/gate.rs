@@ -6,6 +6,7 @@ use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::shard::Shard;
 use crate::shard::complete::reason_of;
+use crate::shard::ops::Op;
 use crate::shard::peer::{GroupRef, PeerMsg};
 use crate::store::port::CommitResult;
 use crate::subscribe::scan::ScanRequest;
@@ -55,8 +56,17 @@ impl Shard {
                 gate.codes[*index] = reason.0;
             }
             if kind == GateKind::Subscribe {
+                let mut undo = Vec::new();
                 for (filter, _) in failed {
+                    if *result == CommitResult::Unknown {
+                        undo.extend(self.filter_delete(session, &filter));
+                    }
                     self.drop_subscription(session, &filter);
+                }
+                if !undo.is_empty() {
+                    // It may have been applied: then it is taken back behind it.
+                    let class = self.class();
+                    self.commit(Op::End, undo, class);
                 }
             }
         }
@@ -98,7 +108,11 @@ impl Shard {
             let uid = self.plane.uid_of(member);
             let member_ref = crate::shard::peer::MemberRef { shard: self.me, session: member, uid };
             match self.plane.session(member).and_then(|s| s.subscriptions.get_mut(&filter)) {
-                Some(subscription) if ok => subscription.group = Some(group),
+                Some(subscription) if ok => {
+                    subscription.group = Some(group);
+                    // It may have come online since it asked.
+                    self.tell_presence(member);
+                }
                 Some(_) => self.drop_subscription(member, &filter),
                 // Unsubscribed or gone meanwhile.
                 None if ok => self.send(group.leader, PeerMsg::GroupLeave { group, member: member_ref }),

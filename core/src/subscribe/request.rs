@@ -281,7 +281,7 @@ impl Shard {
     }
 
     /// The delete of a stored filter.
-    fn filter_delete(&mut self, id: SessionId, filter: &str) -> Option<Write> {
+    pub(crate) fn filter_delete(&mut self, id: SessionId, filter: &str) -> Option<Write> {
         let session = self.plane.session(id)?;
         session.stored.revision?;
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());

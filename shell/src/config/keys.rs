@@ -47,7 +47,7 @@ choice! {
 section! {
     /// This process.
     Node {
-        /// Name of this node in logs, metrics and `$SYS`. Empty: the host name.
+        /// Name of this node, in the first log line and in `mast_build_info`. Empty: the host name.
         name: Option<String> = "", Kind::Text;
         /// Directory of the store. Empty: the service manager's state directory, `/var/lib/mast` as root, else `$XDG_STATE_HOME/mast`.
         data_dir: Option<PathBuf> = "", Kind::Text;
@@ -221,7 +221,7 @@ section! {
         /// Free space on the disk that the store leaves alone.
         reserve_bytes: u64 = "128MiB", Kind::Size { min: 0, max: u64::MAX };
         /// Memory for messages that sessions read again soon.
-        tail_ring: u64 = "64MiB", Kind::Size { min: MIB, max: 64 * GIB };
+        tail_ring: u64 = "32MiB", Kind::Size { min: MIB, max: 64 * GIB };
         /// Time that the log keeps messages even when every session has them.
         min_age: Duration = "10m", Kind::Time { min_ms: 0, max_ms: 3_650 * DAY };
         /// Time after which an operation of the store counts as unknown.

@@ -43,9 +43,9 @@ fn an_upgrade_is_accepted_with_the_clients_first_known_subprotocol() {
     let Upgrade::Accepted { length: used, response, subprotocol } = judge(&bytes, &[]) else {
         panic!("refused")
     };
-    assert_eq!((used, subprotocol), (length, "mqttv3.1"));
+    assert_eq!((used, subprotocol), (length, "mqtt"));
     let response = String::from_utf8(response).expect("text");
-    assert!(response.contains("Sec-WebSocket-Protocol: mqttv3.1\r\n"), "{response}");
+    assert!(response.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{response}");
     assert!(!response.contains("Extensions"));
 }
 

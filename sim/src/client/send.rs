@@ -33,6 +33,13 @@ impl Client {
     /// Begins a connection on `link`.
     pub fn connect(&mut self, ctx: &mut Ctx<'_>, link: usize, clean: bool, will: Option<&WillSpec>) {
         self.lost();
+        if clean {
+            // A client that starts clean gives its own state up with the CONNECT, whatever comes of it.
+            for entry in std::mem::take(&mut self.out) {
+                ctx.note(Fact::PublishForgotten { client: self.index, uid: entry.uid });
+            }
+            self.inbound.clear();
+        }
         self.wire = Some(Wire {
             link,
             online: false,

@@ -3,7 +3,8 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact};
-use crate::ledger::{Ledger, SubFacts};
+use crate::ledger::{Ledger, SubFacts, inner};
+use mast_core::topic::naive::naive_matches;
 
 /// See the module.
 #[derive(Debug)]
@@ -34,7 +35,12 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
     if matching.is_empty() {
         return Err(format!("client {}: nothing matches {delivery:?}", delivery.client));
     }
-    if !matching.iter().any(|s| s.unsure || s.spec.qos >= delivery.qos) {
+    // What was queued under an earlier, higher QoS may still come with it.
+    let ever = session
+        .ever_qos
+        .iter()
+        .any(|(filter, qos)| *qos >= delivery.qos && naive_matches(inner(filter), &delivery.topic));
+    if !ever && !matching.iter().any(|s| s.unsure) {
         return Err(format!("client {}: QoS above what was granted: {delivery:?}", delivery.client));
     }
     if matching.iter().any(|s| s.unsure) {

@@ -3,7 +3,7 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact, Uid};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, SubFacts};
 use std::collections::BTreeMap;
 
 /// Receiver and incarnation, publisher, topic, QoS of publish and of delivery.
@@ -47,9 +47,16 @@ impl Order {
         let last = self.last.entry(stream).or_default();
         if publication.seq < last.0 {
             let earlier = &ledger.publications[last.1 as usize];
+            // Sent first before the receiver subscribed: what it saw first may be the tail of the first try.
+            let sent = publication.sent_at.unwrap_or(0);
+            let owed = |sub: &SubFacts| sub.since.is_some_and(|at| at < sent) && sub.matches(&delivery.topic);
+            if publication.sends > 1 && !session.subs.values().any(owed) {
+                return Ok(());
+            }
             // A store that loses one write and takes the next reorders what the client sends again.
             // So does an offline limit that drops the first copies.
-            if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1) {
+            if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1)
+            {
                 return Ok(());
             }
             return Err(format!(

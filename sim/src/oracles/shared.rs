@@ -1,7 +1,7 @@
 //! Shared groups of workers: each message goes to exactly one member, QoS 1 more often only after a member
 //! left or the node died; none is lost while a member's session lives.
 
-use super::loss::is_excused;
+use super::loss::{OVERHEAD, is_excused};
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact, Uid};
 use crate::ledger::{Known, Ledger, SubFacts};
@@ -114,6 +114,11 @@ impl SharedGroups {
                 || sub.since.is_none_or(|since| since >= sent)
                 || is_excused(publication, ledger)
             {
+                continue;
+            }
+            // For a member that takes no packet of this size it is done when that member was chosen.
+            let size = publication.topic.len() + publication.size + OVERHEAD;
+            if ledger.clients.iter().any(|c| c.max_packet > 0 && size > c.max_packet as usize) {
                 continue;
             }
             let key = (tenant, sub.spec.filter.clone(), publication.uid);

@@ -62,7 +62,7 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
         seed,
         topology: Topology { shards: d.range(1, u64::from(shards.max(1))) as u16, tenants: 3, clients },
         knobs: knobs(d, swarm),
-        world: world(d),
+        world: world(d, swarm),
         ops,
         faults: faults(d, swarm, calm_at_ms),
         calm_at_ms,
@@ -93,11 +93,12 @@ fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
     }
 }
 
-fn world(d: &mut Draw) -> WorldKnobs {
+fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
     WorldKnobs {
         net_delay_us: *d.pick(&[10, 1_000, 20_000, 200_000]),
         chunk: *d.pick(&[1, 7, 64, 1_000, 65_536]),
-        socket_buffer: *d.pick(&[64, 500, 4_096, 65_536]),
+        // Large messages through a tiny socket are millions of events and nothing new.
+        socket_buffer: (*d.pick(&[64, 500, 4_096, 65_536])).max(if swarm.big { 4_096 } else { 0 }),
         partial_write: *d.pick(&[0, 10, 80]),
         peer_delay_us: *d.pick(&[0, 50, 2_000, 50_000]),
         store_delay_us: *d.pick(&[10, 500, 10_000, 100_000]),

@@ -48,10 +48,8 @@ pub enum Event {
     Applied { life: u32, synced: bool },
     /// A read is looked up.
     Look { life: u32, shard: u16, op: OpId, read: Box<Read> },
-    /// The next answer of the store reaches a shard.
+    /// The next of a shard's inbox reaches it.
     Tell { life: u32, shard: u16 },
-    /// The next message of a shard reaches another.
-    Mail { life: u32, from: u16, to: u16 },
     /// A shard's timer.
     Wake { life: u32, shard: u16, at: u64 },
     /// A step of the end of the run.

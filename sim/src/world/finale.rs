@@ -128,6 +128,9 @@ impl World {
             let census = shard.census();
             if census != mast_core::shard::Census::default() {
                 let how = format!("shard {index} keeps {census:?}");
+                if self.verbose {
+                    eprintln!("{shard:#?}");
+                }
                 self.fail("nothing remains", &how);
                 return;
             }

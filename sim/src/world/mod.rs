@@ -127,10 +127,7 @@ fn settings(knobs: &Knobs) -> Settings {
             1 => Durability::Stored,
             _ => Durability::Synced,
         },
-        offline: OfflineLimits {
-            max_messages: knobs.offline_messages,
-            max_bytes: 64 * 1024 * 1024,
-        },
+        offline: OfflineLimits { max_messages: knobs.offline_messages, max_bytes: 64 * 1024 * 1024 },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
             1 => ShareStrategy::Random,
@@ -271,14 +268,12 @@ impl World {
             Event::Applied { life: of, synced } if of == life => self.batch_applied(synced),
             Event::Look { life: of, shard, op, read } if of == life => self.look(shard, op, &read),
             Event::Tell { life: of, shard } if of == life => self.told(shard),
-            Event::Mail { life: of, from, to } if of == life => self.mail(from, to),
             Event::Wake { life: of, shard, at } if of == life => self.woke(shard, at),
             // Of a life that ended.
             Event::Apply { .. }
             | Event::Applied { .. }
             | Event::Look { .. }
             | Event::Tell { .. }
-            | Event::Mail { .. }
             | Event::Wake { .. } => {}
             Event::Final(step) => self.final_step(step),
         }
@@ -286,6 +281,9 @@ impl World {
 
     fn look(&mut self, shard: u16, op: mast_core::ids::OpId, read: &mast_core::store::port::Read) {
         let result = self.store.read(self.now, read);
+        if self.verbose {
+            self.remark(format!("shard {shard} reads {read:?} -> {result:?}"));
+        }
         self.tell(store::Told { shard, input: mast_core::shard::input::Input::ReadDone { op, result } });
     }
 

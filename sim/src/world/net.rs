@@ -49,7 +49,7 @@ impl World {
 
     /// Length of the next piece of `len` bytes: small as the scenario wants it, but not thousands of pieces.
     fn piece(&mut self, len: usize) -> usize {
-        let most = self.scenario.world.chunk.max(len / 16) as u64;
+        let most = self.scenario.world.chunk.max(len / 6) as u64;
         self.draw.range(1, most) as usize
     }
 

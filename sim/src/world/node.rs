@@ -13,7 +13,7 @@ use mast_core::shard::peer::PeerMsg;
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::{CommitResult, Restored};
 use mast_core::time::{Mono, Now, Wall};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Virtual wall clock at time 0, ms.
 const WALL_START: u64 = 1_700_000_000_000;
@@ -34,10 +34,10 @@ pub struct Node {
     pub shards: Vec<Shard>,
     /// Connections by shard.
     pub slots: Vec<Vec<Slot>>,
-    /// Answers of the store on their way, by shard, and when the last arrives.
+    /// What is on its way to a shard, from the store and from other shards, and when the last of it
+    /// arrives. One inbox: what was put in first is seen first, or unlogged and logged messages of a
+    /// publisher could pass each other.
     pub told: Vec<(VecDeque<Input<'static>>, u64)>,
-    /// Messages between shards, by (from, to), and when the last arrives.
-    pub mail: BTreeMap<(u16, u16), (VecDeque<PeerMsg>, u64)>,
     /// Earliest wake that is scheduled, by shard.
     wakes: Vec<u64>,
 }
@@ -66,18 +66,11 @@ impl World {
             };
             shards.push(Shard::new(config, now));
         }
-        let mut mail = BTreeMap::new();
-        for from in 0..count {
-            for to in 0..count {
-                mail.insert((from, to), (VecDeque::new(), self.now));
-            }
-        }
         self.life += 1;
         self.node = Some(Node {
             shards,
             slots: (0..count).map(|_| Vec::new()).collect(),
             told: (0..count).map(|_| (VecDeque::new(), self.now)).collect(),
-            mail,
             wakes: vec![u64::MAX; count as usize],
         });
         let mut records = self.store.state.records();
@@ -235,6 +228,9 @@ impl World {
             }
             Effect::Floor { tenant, floor } => {
                 let floor = floor.map_or(0, |f| f.get(super::state::PARTITION).0);
+                if self.verbose {
+                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
+                }
                 let shards = self.scenario.topology.shards;
                 self.store.floor(shard, shards, tenant, floor);
             }
@@ -256,24 +252,10 @@ impl World {
 
     fn post(&mut self, from: u16, to: u16, msg: PeerMsg) {
         self.marks.peer(&msg);
-        let delay = self.draw.delay(self.scenario.world.peer_delay_us);
-        let Some(node) = &mut self.node else { return };
-        let Some((queue, last)) = node.mail.get_mut(&(from, to)) else { return };
-        queue.push_back(msg);
-        *last = (*last).max(self.now + delay);
-        let (at, life) = (*last, self.life);
-        self.add(at, Event::Mail { life, from, to });
+        self.tell(Told { shard: to, input: Input::Peer { from: ShardIx(from), msg } });
     }
 
-    pub(super) fn mail(&mut self, from: u16, to: u16) {
-        let Some(node) = &mut self.node else { return };
-        let Some(msg) = node.mail.get_mut(&(from, to)).and_then(|(queue, _)| queue.pop_front()) else {
-            return;
-        };
-        self.feed(to, Input::Peer { from: ShardIx(from), msg });
-    }
-
-    /// Puts an answer of the store on its way.
+    /// Puts something into a shard's inbox.
     pub(super) fn tell(&mut self, told: Told) {
         let delay = self.draw.delay(self.scenario.world.peer_delay_us);
         let Some(node) = &mut self.node else { return };
