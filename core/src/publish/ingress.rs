@@ -252,8 +252,7 @@ impl Shard {
         }
         // In the store anyway: then a live subscriber that is behind reads it from the log, in its place. As
         // an overflow of its own it would come after what is logged behind it.
-        let log = log
-            || parts.qos > QoS::AtMostOnce && self.wants_live(parts.tenant.0 as usize, parts.topic);
+        let log = log || parts.qos > QoS::AtMostOnce && self.wants_live(parts.tenant.0 as usize, parts.topic);
         let mut writes = Vec::with_capacity(2);
         let append = Append {
             message: Message::new(&parts),
