@@ -102,8 +102,11 @@ impl Bench {
         if let Some((filter, qos)) = filter {
             let mut filters = FiltersBuf::new();
             filters.push(filter, SubOptions::new(qos)).expect("fits");
-            let subscribe =
-                Packet::Subscribe(Subscribe { packet_id: 1, props: Props::EMPTY, filters: filters.as_filters() });
+            let subscribe = Packet::Subscribe(Subscribe {
+                packet_id: 1,
+                props: Props::EMPTY,
+                filters: filters.as_filters(),
+            });
             let mut bytes = Vec::new();
             subscribe.encode(Version::V5, &mut bytes).expect("encodes");
             self.shard.handle(NOW, Input::Received { conn: id, bytes: &bytes });

@@ -54,25 +54,81 @@ pub struct Delivery {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields are the packets' own")]
 pub enum Fact {
-    ConnectSent { client: usize, link: usize, clean: bool, will: Option<Uid> },
-    Connected { client: usize, link: usize, present: bool },
-    Refused { client: usize, link: usize, reason: u8 },
+    ConnectSent {
+        client: usize,
+        link: usize,
+        clean: bool,
+        will: Option<Uid>,
+    },
+    Connected {
+        client: usize,
+        link: usize,
+        present: bool,
+    },
+    Refused {
+        client: usize,
+        link: usize,
+        reason: u8,
+    },
     /// The server's DISCONNECT.
-    Goodbye { client: usize, reason: u8 },
-    Ended { client: usize, link: usize, end: End, was_online: bool },
-    SubscribeSent { client: usize, packet_id: u16, filters: Vec<FilterSpec>, id: u32 },
-    Subscribed { client: usize, packet_id: u16, codes: Vec<u8> },
-    UnsubscribeSent { client: usize, packet_id: u16, filters: Vec<String> },
-    Unsubscribed { client: usize, packet_id: u16, codes: Vec<u8> },
-    PublishSent { client: usize, uid: Uid, packet_id: u16, dup: bool },
+    Goodbye {
+        client: usize,
+        reason: u8,
+    },
+    Ended {
+        client: usize,
+        link: usize,
+        end: End,
+        was_online: bool,
+    },
+    SubscribeSent {
+        client: usize,
+        packet_id: u16,
+        filters: Vec<FilterSpec>,
+        id: u32,
+    },
+    Subscribed {
+        client: usize,
+        packet_id: u16,
+        codes: Vec<u8>,
+    },
+    UnsubscribeSent {
+        client: usize,
+        packet_id: u16,
+        filters: Vec<String>,
+    },
+    Unsubscribed {
+        client: usize,
+        packet_id: u16,
+        codes: Vec<u8>,
+    },
+    PublishSent {
+        client: usize,
+        uid: Uid,
+        packet_id: u16,
+        dup: bool,
+    },
     /// PUBACK, or PUBREC.
-    PublishAcked { client: usize, uid: Uid, packet_id: u16, reason: u8 },
+    PublishAcked {
+        client: usize,
+        uid: Uid,
+        packet_id: u16,
+        reason: u8,
+    },
     /// PUBCOMP.
-    PublishDone { client: usize, uid: Uid },
+    PublishDone {
+        client: usize,
+        uid: Uid,
+    },
     /// The client forgot it with its session.
-    PublishForgotten { client: usize, uid: Uid },
+    PublishForgotten {
+        client: usize,
+        uid: Uid,
+    },
     Delivered(Delivery),
-    Crashed { power: bool },
+    Crashed {
+        power: bool,
+    },
     Restarted,
     /// Faults are over.
     Calm,

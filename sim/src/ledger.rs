@@ -60,10 +60,7 @@ impl SubFacts {
 /// The filter without `$share/group/`.
 #[must_use]
 pub fn inner(filter: &str) -> &str {
-    filter
-        .strip_prefix("$share/")
-        .and_then(|rest| rest.split_once('/'))
-        .map_or(filter, |(_, inner)| inner)
+    filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, inner)| inner)
 }
 
 /// How often a publication reached a session.
@@ -313,7 +310,8 @@ impl Ledger {
                 let Some((filters, _)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
-                    let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    let again =
+                        session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                     if again && let Some(sub) = session.subs.get_mut(filter) {
                         // It was away in between: what is owed begins with the new one.
                         sub.since = None;
