@@ -372,6 +372,10 @@ impl Shard {
 
     /// True if a persistent session or a durable group, on any shard, wants messages of this topic kept.
     pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
+        if !self.unheard.is_empty() {
+            // After a start, until the other shards have told what they restored.
+            return true;
+        }
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
         if !tenant.durable.is_empty() {
             let generation = tenant.durable.generation();
