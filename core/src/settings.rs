@@ -100,7 +100,7 @@ pub struct Settings {
     pub max_will_size: u32,
     /// Longest Will Delay Interval granted, seconds.
     pub will_delay_max: u32,
-    /// How long an incomplete packet may take where keep alive is off, milliseconds.
+    /// How long an incomplete packet may take, within what keep alive allows, milliseconds.
     pub packet_timeout_ms: u64,
     /// Check payloads that say they are UTF-8.
     pub payload_format_check: bool,

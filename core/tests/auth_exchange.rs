@@ -68,8 +68,10 @@ fn accept(name: &str, data: &'static [u8]) -> AuthAnswer {
     AuthAnswer::Accept { identity: identity(name), data: Some(data.into()) }
 }
 
+type Said = (PacketType, u8, Option<String>, Option<Vec<u8>>);
+
 /// Type, reason, method and data of the packets in a buffer.
-fn said(bytes: &[u8]) -> Vec<(PacketType, u8, Option<String>, Option<Vec<u8>>)> {
+fn said(bytes: &[u8]) -> Vec<Said> {
     let mut rest = bytes;
     let mut all = Vec::new();
     while let Some(frame) = codec::cut(rest, u32::MAX).expect("well-formed") {

@@ -150,7 +150,14 @@ impl AllInOne {
         self.context.was_well = well;
     }
 
-    /// Why the broker cannot go on, if a shard ended.
+    /// Why the broker cannot go on, if one of its parts ended.
+    fn dead_part(&mut self) -> Option<String> {
+        if self.loops.iter().any(JoinHandle::is_finished) {
+            return Some("a task that accepts connections ended".to_owned());
+        }
+        self.dead_shard()
+    }
+
     fn dead_shard(&mut self) -> Option<String> {
         let at = self.shards.iter().position(|s| s.thread.is_finished())?;
         let dead = self.shards.swap_remove(at);
@@ -385,7 +392,7 @@ impl Engine for AllInOne {
     async fn failed(&mut self) -> String {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            if let Some(reason) = self.dead_shard() {
+            if let Some(reason) = self.dead_part() {
                 self.context.shards_health.not_ready(&reason);
                 return reason;
             }

@@ -4,9 +4,11 @@
 pub mod accept;
 pub mod auth;
 pub mod banner;
+pub mod bench;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod doctor;
 pub mod driver;
 pub mod engine;
 pub mod listen;

@@ -116,6 +116,7 @@ pub fn run<E: Engine + Send + 'static>(
 ) -> Result<(), ServeError> {
     let config = Arc::new(sources.load()?);
     let log = log::start(config.node.log_level, config.node.log_format)?;
+    log_panics();
     let checked = Checked::read(&config.auth)?;
     remark(checked.remarks());
     let auth = Arc::new(AuthState::new(checked)?);
@@ -126,7 +127,7 @@ pub fn run<E: Engine + Send + 'static>(
     let served = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let (metrics, health) = (Metrics::default(), Health::default());
-        process::register(&metrics);
+        process::register(&metrics, &config.node_name);
         let listening = health.register("listeners");
         let admin = http::bind(&config.admin_addresses)?;
         let listeners = open_listeners(&config, &tls)?;
@@ -160,6 +161,18 @@ pub fn run<E: Engine + Send + 'static>(
     // A start that was called off may still be at work; what it writes is written as if it were killed.
     runtime.shutdown_background();
     served
+}
+
+/// Panics go to the log, where they are looked for.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        let text = panic.payload_as_str().unwrap_or("no reason given");
+        let trace = std::backtrace::Backtrace::capture();
+        tracing::error!(thread, place, %trace, "panic: {text}; please report this");
+    }));
 }
 
 /// Waits for a signal that stops. A reload has no use before the start is through: the files were just read.

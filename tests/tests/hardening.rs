@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mast_core::codec::{AckKind, PacketType, SubOptions};
+use mast_core::codec::{AckKind, SubOptions};
 use mast_tests::{
     Broker, Client, Connect, Property, Version,
     broker::{DEADLINE, binary, workspace},

@@ -32,7 +32,7 @@ impl Shard {
 
     /// True if a connection has published: reading it may bring more to keep.
     pub fn has_published(&mut self, id: ConnId) -> bool {
-        self.plane.conn(id).is_some_and(|conn| conn.route.as_ref().is_some_and(|r| r.is_used()))
+        self.plane.conn(id).is_some_and(|conn| conn.route.is_some())
     }
 
     pub(crate) fn idle_due(&mut self, id: ConnId) {
@@ -51,7 +51,7 @@ impl Shard {
             self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
             return;
         }
-        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !unread {
+        if !conn.hold.is_empty() && !unread {
             // Counted from when it was first seen incomplete: the silence before it was allowed.
             let since = conn.partial_since.filter(|since| conn.last_seen <= *since);
             if since.is_some_and(|since| now.micros_since(since) >= partial) {

@@ -26,11 +26,6 @@ impl RouteCache {
         self.rules == rules && self.topic == topic
     }
 
-    /// True once the connection has published.
-    pub fn is_used(&self) -> bool {
-        self.rules != 0
-    }
-
     /// Begins anew for a topic that was checked.
     pub fn learn(&mut self, topic: &str, rules: u64, denied: bool) {
         self.topic.clear();

@@ -112,6 +112,8 @@ pub struct Shard {
     pub(crate) effects: Vec<Effect>,
     pub(crate) moved: Vec<crate::ids::SessionId>,
     pub(crate) restoring: bool,
+    /// Shards whose restored interest is not known yet: until it is, everything counts as wanted.
+    pub(crate) unheard: alloc::collections::BTreeSet<ShardIx>,
     pub(crate) restored: Restoring,
     /// Filters of restored shared subscriptions, by the token of the leader's answer.
     pub(crate) rejoining: alloc::collections::BTreeMap<u64, Box<str>>,
@@ -175,6 +177,7 @@ impl Shard {
             effects: Vec::new(),
             moved: Vec::new(),
             restoring: true,
+            unheard: (0..config.shards).map(ShardIx).filter(|s| *s != config.shard).collect(),
             restored: Restoring::default(),
             rejoining: alloc::collections::BTreeMap::new(),
             draining: false,

@@ -285,7 +285,10 @@ impl Greeter {
                                 && let Err(refusal) = greeting.admitted.belongs_to(identity.tenant)
                             {
                                 acceptor.turn_away(&greeting.peer, refusal);
-                                answer = refuse(Reason::QUOTA_EXCEEDED);
+                                answer = refuse(match refusal {
+                                    Refusal::Memory => Reason::SERVER_BUSY,
+                                    _ => Reason::QUOTA_EXCEEDED,
+                                });
                             }
                             progress = machine.authenticated(answer, &mut out);
                         }

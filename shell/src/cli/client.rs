@@ -1,8 +1,9 @@
-//! `mast sub` and `mast pub` on the command line: runtime, signals, standard streams.
+//! `mast sub`, `mast pub` and `mast bench` on the command line: runtime, signals, standard streams.
 
-use std::io::BufWriter;
+use std::io::{BufWriter, IsTerminal};
 
-use super::Failure;
+use super::{Failure, print};
+use crate::bench::BenchArgs;
 use crate::client::{ClientError, PubArgs, SubArgs, publish, subscribe};
 
 pub fn sub(args: SubArgs) -> Result<(), Failure> {
@@ -20,6 +21,26 @@ pub fn sub(args: SubArgs) -> Result<(), Failure> {
 pub fn publish(args: PubArgs) -> Result<(), Failure> {
     let quiet = args.client.quiet;
     run(quiet, async { publish::run(args, tokio::io::BufReader::new(tokio::io::stdin())).await })
+}
+
+pub fn bench(args: BenchArgs) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::new(e.to_string()))?;
+    let progress = args.progress || std::io::stderr().is_terminal();
+    let json = args.json;
+    crate::obs::process::limit_resources();
+    let done = runtime.block_on(crate::bench::run(args, |line| {
+        if progress {
+            eprintln!("{line}");
+        }
+    }));
+    runtime.shutdown_background();
+    let report = done.map_err(|e| Failure { message: e.message, code: e.code })?;
+    print(if json { report.json() + "\n" } else { report.to_string() }.as_bytes())?;
+    match report.fault() {
+        None => Ok(()),
+        Some(fault) => Err(Failure::new(fault)),
+    }
 }
 
 fn run(quiet: bool, work: impl Future<Output = Result<(), ClientError>>) -> Result<(), Failure> {

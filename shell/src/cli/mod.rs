@@ -2,6 +2,7 @@
 
 mod client;
 mod config;
+mod doctor;
 mod passwd;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
@@ -52,6 +53,10 @@ enum Command {
     Sub(Box<crate::client::SubArgs>),
     /// Publish messages, with mosquitto_pub's flags.
     Pub(Box<crate::client::PubArgs>),
+    /// Load a broker, and check and measure what comes of it.
+    Bench(Box<crate::bench::BenchArgs>),
+    /// Look for what would keep the broker from starting or serving; exit code 1 if there is something.
+    Doctor(ConfigArgs),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.
@@ -131,6 +136,8 @@ pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
         Some(Command::Passwd(args)) => passwd::run(args),
         Some(Command::Sub(args)) => client::sub(*args),
         Some(Command::Pub(args)) => client::publish(*args),
+        Some(Command::Bench(args)) => client::bench(*args),
+        Some(Command::Doctor(args)) => doctor::run(args),
         Some(Command::Completion { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);

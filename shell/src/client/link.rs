@@ -33,6 +33,7 @@ pub struct Link {
     /// How much of `input` was handed out.
     used: usize,
     output: Vec<u8>,
+    queued: Vec<u8>,
     keep_alive: Duration,
     last_sent: Instant,
     ping_sent: Option<Instant>,
@@ -71,6 +72,7 @@ impl Link {
             input: Vec::new(),
             used: 0,
             output: Vec::new(),
+            queued: Vec::new(),
             keep_alive: Duration::from_secs(args.keepalive.into()),
             last_sent: Instant::now(),
             ping_sent: None,
@@ -147,6 +149,28 @@ impl Link {
         let encoded = packet.encode(self.version, &mut self.output);
         encoded.map_err(|e| ClientError::usage(format!("{}: {e}", packet.packet_type().name())))?;
         let sent = self.transport.write(&self.output).await;
+        self.last_sent = Instant::now();
+        sent.map_err(|e| ClientError::new(format!("the connection is gone: {e}")))
+    }
+
+    /// Encodes a packet for the next [`Link::flush`]: many packets, one write.
+    pub fn queue(&mut self, packet: &Packet<'_>) -> Result<(), ClientError> {
+        let encoded = packet.encode(self.version, &mut self.queued);
+        encoded.map_err(|e| ClientError::usage(format!("{}: {e}", packet.packet_type().name())))
+    }
+
+    /// Bytes that wait for [`Link::flush`].
+    pub fn queued(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Sends what was queued.
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
+        if self.queued.is_empty() {
+            return Ok(());
+        }
+        let sent = self.transport.write(&self.queued).await;
+        self.queued.clear();
         self.last_sent = Instant::now();
         sent.map_err(|e| ClientError::new(format!("the connection is gone: {e}")))
     }

@@ -2,8 +2,8 @@
 
 pub mod args;
 mod format;
-mod link;
-mod properties;
+pub mod link;
+pub mod properties;
 pub mod publish;
 pub mod subscribe;
 #[cfg(test)]
@@ -26,11 +26,11 @@ pub struct ClientError {
 pub const EXIT_TIMEOUT: u8 = 27;
 
 impl ClientError {
-    fn new(message: impl Into<String>) -> Self {
+    pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 1 }
     }
 
-    fn usage(message: impl Into<String>) -> Self {
+    pub fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 2 }
     }
 }

@@ -47,7 +47,7 @@ choice! {
 section! {
     /// This process.
     Node {
-        /// Name of this node in logs, metrics and `$SYS`. Empty: the host name.
+        /// Name of this node, in the first log line and in `mast_build_info`. Empty: the host name.
         name: Option<String> = "", Kind::Text;
         /// Directory of the store. Empty: the service manager's state directory, `/var/lib/mast` as root, else `$XDG_STATE_HOME/mast`.
         data_dir: Option<PathBuf> = "", Kind::Text;

@@ -20,7 +20,7 @@ section! {
         connect_timeout: Duration = "10s", Kind::Time { min_ms: 100, max_ms: 300 * SECOND };
         /// Time for each of the TLS, WebSocket and PROXY handshakes.
         handshake_timeout: Duration = "5s", Kind::Time { min_ms: 100, max_ms: 300 * SECOND };
-        /// Time from the first to the last byte of one packet where the client turned keep alive off; otherwise a packet is to be whole within keep alive.
+        /// Time that a packet may take from its first to its last byte, within what keep alive allows. It is looked at in steps of this length.
         packet_timeout: Duration = "30s", Kind::Time { min_ms: SECOND, max_ms: HOUR };
         /// Connections in all; 0 means what the limit on open files allows.
         max_connections: usize = "0", Kind::Int { min: 0, max: MANY };
@@ -82,7 +82,7 @@ section! {
         max_log_text: usize = "256", Kind::Int { min: 16, max: 65_536 };
         /// Memory budget; 0 means the control group's limit, or the machine's memory.
         memory_budget: u64 = "0", Kind::Size { min: 0, max: u64::MAX };
-        /// Percent of the budget from which no connection is accepted.
+        /// Percent of the budget from which CONNECT is answered with 0x89 (server busy).
         memory_refuse_percent: u8 = "80", Kind::Int { min: 1, max: 100 };
         /// Percent of the budget from which connections that have published are not read.
         memory_pause_percent: u8 = "90", Kind::Int { min: 1, max: 100 };

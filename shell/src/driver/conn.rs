@@ -1,6 +1,7 @@
 //! One connection's task: a hand-written poll that reads what is there, feeds the shard, and arms
 //! writability when the socket is full.
 
+use crate::driver::flush::wake;
 use crate::driver::mailbox::{Arrival, Permit};
 use crate::driver::socket::{Got, Registered};
 use crate::driver::transport::{Flow, Transport};
@@ -11,6 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 /// Reads of one connection in one turn: beyond that the others get theirs.
 const READS_PER_TURN: usize = 16;
+/// Dirty connections that are looked at after one read.
+const LOOKS: usize = 16;
+/// Waiting connections that try again at one beat of the timer: all at once would be a storm.
+const UNPARK: usize = 512;
 /// How long a closing connection may take to let its last bytes go, µs.
 const LINGER_MICROS: u64 = 2_000_000;
 
@@ -38,10 +43,13 @@ pub(super) struct ConnIo {
     /// The socket took no more; writability is awaited.
     pub blocked: bool,
     pub paused: bool,
+    /// In the driver's list of those that wait.
+    pub parked: bool,
+    /// The shard knows that the connection is not read.
+    pub unread: bool,
     /// In the driver's dirty list.
     pub queued: bool,
     pub closing: Closing,
-    pub close_by: mast_core::time::Mono,
     pub peer: Box<str>,
     _permit: Option<Permit>,
 }
@@ -66,9 +74,10 @@ impl Driver {
             waker: None,
             blocked: false,
             paused: false,
+            parked: false,
+            unread: false,
             queued: false,
             closing: Closing::No,
-            close_by: mast_core::time::Mono::NEVER,
             peer,
             _permit: permit,
         };
@@ -107,18 +116,22 @@ impl Driver {
         block.resize(READ_BLOCK, 0);
         let mut result = Poll::Pending;
         for turn in 0.. {
-            if self.slot(id).is_some_and(|io| !io.paused) && self.is_congested() {
-                self.parked.push(cx.waker().clone());
-                self.wake_timer();
-                break;
-            }
             let Some(io) = self.slot(id) else {
                 result = Poll::Ready(());
                 break;
             };
-            if io.paused && io.closing == Closing::No {
-                break;
+            // One that closes is read to its end, whatever else is going on: nothing of it reaches the shard.
+            if io.closing == Closing::No {
+                if io.paused {
+                    break;
+                }
+                if self.must_wait(id) {
+                    self.park(id);
+                    break;
+                }
+                self.read_again(id);
             }
+            let Some(io) = self.slot(id) else { break };
             match io.socket.poll_readable(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Err(_)) => {
@@ -135,7 +148,13 @@ impl Driver {
                 Ok(Got::Bytes(n)) => self.bytes(id, &block[..n]),
                 Ok(Got::Last(n)) => self.bytes(id, &block[..n]),
                 Ok(Got::Nothing) => {}
-                Ok(Got::End) | Err(_) => {
+                Ok(Got::End) => {
+                    // The peer may only have shut its own direction: what there is for it, it gets.
+                    self.flush_conn(id);
+                    result = self.gone(id);
+                    break;
+                }
+                Err(_) => {
                     result = self.gone(id);
                     break;
                 }
@@ -181,34 +200,88 @@ impl Driver {
         self.flush_large();
     }
 
-    /// A layer ended: the shard is told now, the socket follows when its last bytes are out.
+    /// A layer ended: the shard is told now, the socket follows when the layers' last bytes are out.
     fn start_close(&mut self, id: ConnId) {
-        let by = self.clock.mono().after_micros(LINGER_MICROS);
-        if let Some(io) = self.slot(id)
-            && io.closing == Closing::No
-        {
-            io.closing = Closing::Flushing;
-            io.close_by = by;
-            self.mark(id);
+        let begins = self.slot(id).is_some_and(|io| io.closing == Closing::No);
+        if begins {
+            self.close(id, true);
+            self.feed(Input::Closed { conn: id });
         }
-        self.wake_timer();
     }
 
     /// The shard wants the connection closed.
     pub(super) fn close(&mut self, id: ConnId, flush: bool) {
         let by = self.clock.mono().after_micros(LINGER_MICROS);
         let Some(io) = self.slot(id) else { return };
+        let begins = flush && io.closing == Closing::No;
         if !flush {
             io.closing = Closing::Now;
-        } else if io.closing == Closing::No {
+        } else if begins {
             io.closing = Closing::Flushing;
-            io.close_by = by;
         }
         if let Some(waker) = &io.waker {
             waker.wake_by_ref();
         }
+        if begins {
+            self.closing.push_back((by, id));
+            if self.closing.len() == 1 {
+                self.wake_timer();
+            }
+        }
         self.mark(id);
-        self.wake_timer();
+    }
+
+    /// Leaves a connection unread until there is room for what it may bring.
+    fn park(&mut self, id: ConnId) {
+        let now = self.now();
+        let Some(io) = self.slot(id) else { return };
+        if io.parked {
+            return;
+        }
+        io.parked = true;
+        if !std::mem::replace(&mut io.unread, true) {
+            self.shard.set_unread(now, id, true);
+        }
+        self.parked.push_back(id);
+        if self.parked.len() == 1 {
+            self.wake_timer();
+        }
+    }
+
+    fn read_again(&mut self, id: ConnId) {
+        if self.slot(id).is_some_and(|io| std::mem::take(&mut io.unread)) {
+            let now = self.now();
+            self.shard.set_unread(now, id, false);
+        }
+    }
+
+    /// Lets some of those that wait try again; the timer comes back for the others.
+    pub(super) fn unpark(&mut self) {
+        if self.is_congested() {
+            return;
+        }
+        for _ in 0..self.parked.len().min(UNPARK) {
+            let Some(id) = self.parked.pop_front() else { return };
+            if let Some(io) = self.slot(id) {
+                io.parked = false;
+                wake(io);
+            }
+        }
+    }
+
+    /// Ends connections that are not read and whose peer has reset them: nothing else would notice.
+    pub(super) fn end_dead(&mut self) {
+        if self.paused == 0 && self.parked.is_empty() {
+            return;
+        }
+        for idx in 0..self.slots.len() {
+            let slot = &self.slots[idx];
+            let id = ConnId { idx: idx as u32, generation: slot.generation };
+            let unread = slot.io.as_ref().is_some_and(|io| (io.paused || io.parked) && io.socket.is_dead());
+            if unread {
+                self.close(id, false);
+            }
+        }
     }
 
     /// The connection is over: the shard hears of it, the slot is free.
@@ -224,22 +297,15 @@ impl Driver {
     /// Closing connections whose time is over; called by the timer.
     pub(super) fn reap(&mut self) {
         let now = self.clock.mono();
-        let mut waiting = false;
-        for slot in &mut self.slots {
-            if let Some(io) = &mut slot.io
-                && io.closing != Closing::No
-            {
-                if io.close_by <= now {
-                    io.closing = Closing::Now;
-                    if let Some(waker) = &io.waker {
-                        waker.wake_by_ref();
-                    }
-                } else {
-                    waiting = true;
-                }
+        while let Some((by, id)) = self.closing.front().copied()
+            && by <= now
+        {
+            self.closing.pop_front();
+            if let Some(io) = self.slot(id) {
+                io.closing = Closing::Now;
+                wake(io);
             }
         }
-        self.reaping = waiting;
     }
 
     /// Puts a connection on the dirty list.
@@ -259,8 +325,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn wake_timer(&mut self) {
-        self.reaping = true;
+    pub(super) fn wake_timer(&self) {
         if let Some(timer) = &self.timer {
             timer.wake_by_ref();
         }
@@ -268,8 +333,11 @@ impl Driver {
 
     /// Writes at once what has grown large, instead of at the end of the turn.
     fn flush_large(&mut self) {
-        for at in 0..self.dirty.len() {
-            let id = self.dirty[at];
+        // A few at a time: a look at all of them after every read would cost more than it saves.
+        for _ in 0..self.dirty.len().min(LOOKS) {
+            self.look_at = if self.look_at >= self.dirty.len() { 0 } else { self.look_at };
+            let id = self.dirty[self.look_at];
+            self.look_at += 1;
             let large = self.shard.output(id).is_some_and(|out| out.len() >= EARLY_FLUSH);
             if large {
                 self.flush_conn(id);

@@ -26,16 +26,20 @@ impl Driver {
         match effect {
             Effect::Close { conn, flush } => self.close(conn, flush),
             Effect::Pause { conn } => {
-                if let Some(io) = self.slot(conn) {
-                    io.paused = true;
+                if let Some(io) = self.slot(conn)
+                    && !std::mem::replace(&mut io.paused, true)
+                {
+                    self.paused += 1;
                 }
             }
             Effect::Resume { conn } => {
-                if let Some(io) = self.slot(conn) {
-                    io.paused = false;
+                if let Some(io) = self.slot(conn)
+                    && std::mem::take(&mut io.paused)
+                {
                     if let Some(waker) = &io.waker {
                         waker.wake_by_ref();
                     }
+                    self.paused -= 1;
                 }
             }
             Effect::Peer { to, msg } => {

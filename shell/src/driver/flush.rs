@@ -131,7 +131,7 @@ impl Driver {
     }
 }
 
-fn wake(io: &super::conn::ConnIo) {
+pub(super) fn wake(io: &super::conn::ConnIo) {
     if let Some(waker) = &io.waker {
         waker.wake_by_ref();
     }

@@ -26,6 +26,7 @@ use mast_core::shard::Shard;
 use mast_core::shard::input::{Input, Outbox, Step};
 use mast_core::time::{Mono, Now};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -56,19 +57,23 @@ pub(crate) struct Driver {
     block: Vec<u8>,
     outbox: Outbox,
     dirty: Vec<ConnId>,
+    /// Where in `dirty` the next look for large output begins.
+    look_at: usize,
     flusher: Option<Waker>,
     /// Woken when the shard has more to do than one turn allows.
     worker: Option<Waker>,
     /// Woken when the next wake-up moved forward.
     timer: Option<Waker>,
     wake_at: Option<Mono>,
-    /// Connections that wait for the store or another shard to catch up.
-    parked: Vec<Waker>,
+    /// Connections that wait for the store, another shard or memory, in order of arrival.
+    parked: VecDeque<ConnId>,
+    /// How many connections the shard does not want to be read.
+    paused: usize,
+    /// Closing connections and their deadlines, ascending.
+    closing: VecDeque<(Mono, ConnId)>,
     peers: Vec<Arc<Mailbox>>,
     store: StoreClient,
     setup: Arc<ShardSetup>,
-    /// Some connection is closing and has a deadline.
-    reaping: bool,
     /// An effect fed the shard again.
     again: bool,
     drained: bool,
@@ -135,7 +140,9 @@ impl Driver {
         if let Some(slot) = self.slots.get_mut(id.idx as usize)
             && slot.generation == id.generation
         {
-            slot.io = None;
+            if slot.io.take().is_some_and(|io| io.paused) {
+                self.paused -= 1;
+            }
             slot.generation = slot.generation.wrapping_add(1);
             self.free.push(id.idx);
         }
@@ -144,5 +151,11 @@ impl Driver {
     /// True while reading on would only pile up work that the store or another shard cannot take.
     fn is_congested(&self) -> bool {
         self.store.is_congested() || self.peers.iter().any(|p| p.len() > PEER_BACKLOG)
+    }
+
+    /// True if the connection may not be read now. Memory runs short by publishers alone: the acknowledgements of
+    /// consumers are what frees it.
+    fn must_wait(&mut self, id: ConnId) -> bool {
+        self.is_congested() || (self.setup.pressure.pauses() && self.shard.has_published(id))
     }
 }

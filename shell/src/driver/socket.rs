@@ -139,6 +139,20 @@ impl Registered {
         }
     }
 
+    /// True if the connection is over in both directions: reset, or both have said FIN. A FIN of the peer alone
+    /// does not count, since bytes may lie before it.
+    pub fn is_dead(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        // Hang-up and errors are reported unasked.
+        let mut fds = match self {
+            Registered::Tcp(s) => [PollFd::new(s, PollFlags::empty())],
+            Registered::Unix(s) => [PollFd::new(s, PollFlags::empty())],
+        };
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A look that fails tells nothing.
+        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
     /// Sends a FIN.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::Restored;
 use mast_core::sys::{Counters, TenantCounters};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +86,8 @@ pub fn spawn(
             .enable_io()
             .enable_time()
             .event_interval(61)
+            // The state behind a panic is not to be trusted: the thread ends, and with it the process.
+            .unhandled_panic(tokio::runtime::UnhandledPanic::ShutdownRuntime)
             .build_local(Default::default());
         match runtime {
             Ok(runtime) => {
@@ -120,15 +123,17 @@ async fn live(
         block: Vec::new(),
         outbox: Outbox::default(),
         dirty: Vec::new(),
+        look_at: 0,
         flusher: None,
         worker: None,
         timer: None,
         wake_at: None,
-        parked: Vec::new(),
+        parked: VecDeque::new(),
+        paused: 0,
+        closing: VecDeque::new(),
         peers,
         store,
         setup: Arc::clone(&setup),
-        reaping: false,
         again: false,
         drained: false,
     };
@@ -170,7 +175,9 @@ async fn timer_task(driver: Shared) {
     loop {
         let (due, short) = {
             let driver = driver.borrow();
-            (driver.wake_at.map(|at| driver.clock.instant(at)), driver.reaping || !driver.parked.is_empty())
+            let close_by = driver.closing.front().map(|(by, _)| *by);
+            let due = [driver.wake_at, close_by].into_iter().flatten().min();
+            (due.map(|at| driver.clock.instant(at)), !driver.parked.is_empty())
         };
         let sleep = async {
             match due {
@@ -199,11 +206,7 @@ async fn timer_task(driver: Shared) {
         }
         let mut driver = driver.borrow_mut();
         driver.reap();
-        if !driver.parked.is_empty() && !driver.is_congested() {
-            for waker in driver.parked.drain(..) {
-                waker.wake();
-            }
-        }
+        driver.unpark();
         let now = driver.now();
         if driver.wake_at.is_some_and(|at| at <= now.mono) {
             driver.wake_at = None;
@@ -217,7 +220,8 @@ async fn publish_task(driver: Shared, setup: Arc<ShardSetup>) {
     loop {
         setup.beat.store(setup.clock.mono().0, Ordering::Relaxed);
         {
-            let driver = driver.borrow();
+            let mut driver = driver.borrow_mut();
+            driver.end_dead();
             let tenants = driver.shard.tenant_counters().map(|(n, c)| (n.to_owned(), c.clone())).collect();
             let counters = driver.shard.counters().clone();
             *setup.published.lock().unwrap_or_else(PoisonError::into_inner) = Published { counters, tenants };

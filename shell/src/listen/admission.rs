@@ -208,9 +208,6 @@ impl Admission {
         source: Option<IpAddr>,
         now: Duration,
     ) -> Result<(u64, Arc<Notify>), Refusal> {
-        if self.pressure.refuses() {
-            return Err(Refusal::Memory);
-        }
         let mut state = self.state();
         let bounds = state.bounds;
         if state.connections >= bounds.connections {
@@ -318,8 +315,11 @@ impl Admitted {
     }
 
     /// Authentication named the tenant: from now on the connection counts for it. The error leaves it uncounted;
-    /// answer 0x97 and close it.
+    /// tell the client and close it.
     pub fn belongs_to(&mut self, tenant: TenantId) -> Result<(), Refusal> {
+        if self.admission.pressure.refuses() {
+            return Err(self.admission.refuse(Refusal::Memory));
+        }
         let mut state = self.admission.state();
         let bound = state.bounds.per_tenant;
         let count = state.per_tenant.entry(tenant).or_default();
@@ -472,12 +472,13 @@ mod tests {
     }
 
     #[test]
-    fn under_memory_pressure_nobody_comes_in() {
+    fn under_memory_pressure_nobody_becomes_a_tenants_client() {
         let name: Arc<str> = "main".into();
         let admission = admission(&[]);
         admission.pressure.set(85, 80, 90);
-        assert_eq!(admission.admit(&name, 0, None, NOW).err(), Some(Refusal::Memory));
+        let mut admitted = admission.admit(&name, 0, None, NOW).expect("room");
+        assert_eq!(admitted.belongs_to(TenantId(0)), Err(Refusal::Memory));
         admission.pressure.set(10, 80, 90);
-        assert!(admission.admit(&name, 0, None, NOW).is_ok());
+        assert_eq!(admitted.belongs_to(TenantId(0)), Ok(()));
     }
 }

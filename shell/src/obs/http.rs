@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn metrics_ask_for_the_token_if_there_is_one() {
         let mut state = HttpState { metrics: Metrics::default(), health: Health::default(), token: None };
-        super::super::process::register(&state.metrics);
+        super::super::process::register(&state.metrics, "n1");
         let answer = ask(&state, "GET /metrics HTTP/1.1").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("mast_build_info"), "{answer}");
         state.token = Some("t0ken".into());

@@ -1,4 +1,4 @@
-//! How much of the memory budget is in use, and what follows from it: from one share on no connection is taken,
+//! How much of the memory budget is in use, and what follows from it: from one share on no client is taken,
 //! from the next on publishers are not read. The kernel's out-of-memory killer asks nobody.
 
 use std::{
@@ -46,7 +46,7 @@ impl Pressure {
         metrics.register(move |samples| {
             let budget = pressure.budget.load(Ordering::Relaxed);
             samples.gauge("mast_memory_budget_bytes", "Memory that the broker may use.", &[], budget);
-            let help = "0: enough memory; 1: no connections are taken; 2: publishers are not read either.";
+            let help = "0: enough memory; 1: no clients are taken; 2: publishers are not read either.";
             samples.gauge(
                 "mast_memory_pressure",
                 help,
@@ -73,7 +73,7 @@ pub async fn watch(pressure: Arc<Pressure>, limits: impl Fn() -> Limits) {
             let (refuse, pause) = (limits.memory_refuse_percent, limits.memory_pause_percent);
             let level = pressure.set(percent, refuse, pause);
             if level != last {
-                let does = ["all is taken", "new connections are refused", "publishers are not read"];
+                let does = ["all is taken", "new clients are refused", "publishers are not read"];
                 tracing::warn!(percent, budget, "memory: {}", does[usize::from(level)]);
                 last = level;
             }

@@ -6,10 +6,11 @@ use super::metrics::{Metrics, Samples};
 const TICKS: f64 = 100.0;
 
 /// Registers build and process metrics.
-pub fn register(metrics: &Metrics) {
-    metrics.register(|samples| {
-        let version = &[("version", env!("CARGO_PKG_VERSION"))];
-        samples.gauge("mast_build_info", "Constant 1; the version is in the label.", version, 1);
+pub fn register(metrics: &Metrics, node: &str) {
+    let node = node.to_owned();
+    metrics.register(move |samples| {
+        let labels = &[("version", env!("CARGO_PKG_VERSION")), ("node", node.as_str())];
+        samples.gauge("mast_build_info", "Constant 1; version and node's name are in the labels.", labels, 1);
         process(samples);
     });
 }
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn the_process_is_measured() {
         let metrics = Metrics::default();
-        register(&metrics);
+        register(&metrics, "n1");
         let text = metrics.render();
         for name in [
             "mast_build_info{version=",

@@ -10,6 +10,7 @@
 //! write, and for the sync of a `Synced` commit in the same batch, because events leave in sequence order;
 //! `Memory` is treated as `Stored`: the write costs microseconds and keeps one order for all.
 
+pub mod check;
 pub mod client;
 pub mod engine;
 pub mod error;
