@@ -31,6 +31,8 @@ pub struct SubFacts {
     pub since: Option<u64>,
     /// Granted QoS.
     pub granted: u8,
+    /// It was granted at some time.
+    pub ever: bool,
     /// An UNSUBSCRIBE was sent.
     pub leaving: bool,
     /// A SUBSCRIBE or UNSUBSCRIBE is unanswered, or was never answered.
@@ -160,7 +162,7 @@ impl SessionFacts {
     /// Copies of one live message that may come: one for all ordinary subscriptions, one for each group.
     #[must_use]
     pub fn copies(&self, topic: &str) -> u32 {
-        let plain = self.subs.values().any(|s| !s.shared() && s.matches(topic));
+        let plain = self.subscribes.iter().any(|f| naive_matches(f, topic));
         let groups = self.ever_shared.iter().filter(|f| naive_matches(inner(f), topic)).count() as u32;
         (u32::from(plain) + groups).max(1)
     }
@@ -302,6 +304,7 @@ impl Ledger {
                     if let Some(sub) = session.subs.get_mut(filter) {
                         sub.leaving = true;
                         sub.unsure = true;
+                        sub.since = None;
                     }
                 }
             }
@@ -460,6 +463,7 @@ impl Ledger {
                         id,
                         since: None,
                         granted: 0,
+                        ever: false,
                         leaving: false,
                         unsure: true,
                     };
@@ -476,8 +480,9 @@ impl Ledger {
         for (filter, code) in filters.iter().zip(codes) {
             if *code >= 0x80 {
                 // Refused; if it was there before, nobody can say what is there now.
+                let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
                 match session.subs.get_mut(filter) {
-                    Some(sub) if sub.since.is_some() => {
+                    Some(sub) if sub.ever || again => {
                         sub.since = None;
                         sub.unsure = true;
                     }
@@ -490,6 +495,7 @@ impl Ledger {
             let again = session.pending.values().any(|(f, _)| f.contains(filter));
             if let Some(sub) = session.subs.get_mut(filter) {
                 sub.granted = *code;
+                sub.ever = true;
                 if !again {
                     sub.unsure = false;
                     sub.leaving = false;

@@ -7,6 +7,13 @@ use crate::shard::Shard;
 use crate::shard::timers::Timer;
 use crate::time::Now;
 
+<<<<<<< HEAD
+=======
+/// How long an incomplete packet may take where keep alive is off, µs.
+const PARTIAL_MICROS: u64 = 30_000_000;
+/// Pause before a connection that is overdue, and excused, is looked at again, µs.
+const AGAIN_MICROS: u64 = 500_000;
+>>>>>>> sim
 /// How often a connection without keep alive is looked at, µs.
 const LOOK_MICROS: u64 = 30_000_000;
 
@@ -19,6 +26,10 @@ impl Shard {
         let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)).min(partial.max(1000)));
         if conn.keep_alive_micros > 0 {
             due = due.min(conn.last_seen.after_micros(conn.keep_alive_micros));
+        }
+        if due <= now {
+            // Overdue, but its silence is ours (we don't read it): looked at again, not at once.
+            due = now.after_micros(AGAIN_MICROS);
         }
         self.at(due, Timer::Idle(id));
     }

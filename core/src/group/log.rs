@@ -1,6 +1,6 @@
 //! A group and the log: reading on when it is behind, spilling what no member takes, its cursor.
 
-use crate::ids::OpId;
+use crate::ids::{OpId, SessionUid};
 use crate::message::Message;
 use crate::session::feed::{Queued, Source};
 use crate::session::record::{CursorRecord, StoredInflight};
@@ -142,7 +142,7 @@ impl Shard {
                     })
                 })
                 .collect();
-            let record = CursorRecord { base: group.feed.floor(&head), live: 0, inflight };
+            let record = CursorRecord { owner: SessionUid(0), base: group.feed.floor(&head), live: 0, inflight };
             let Some(key) = self.group_key(id) else { continue };
             let put = Write::Put { key, value: record.encode(), expect: Expect::Any };
             self.commit(

@@ -8,6 +8,7 @@ use crate::conn::alias::AliasError;
 use crate::ids::{ConnId, SessionId};
 use crate::message::{Message, MessageParts, QoS};
 use crate::session::plane::Outgoing;
+use crate::session::record::inbound_tail;
 use crate::session::will::cap_expiry;
 use crate::shard::complete::reason_of;
 use crate::shard::ops::Op;
@@ -271,7 +272,8 @@ impl Shard {
             inbound = Some((session_id, packet_id));
             if durable_id {
                 let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
-                let parts: [&[u8]; 2] = [client_id.as_bytes(), &packet_id.to_be_bytes()];
+                let uid = session.uid;
+                let parts: [&[u8]; 2] = [client_id.as_bytes(), &inbound_tail(uid, packet_id)];
                 // The message and its id are one write: it can neither be appended twice nor be forgotten.
                 writes.push(Write::Put {
                     key: self.key(tenant, Space::Inbound, &parts),

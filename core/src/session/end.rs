@@ -4,8 +4,12 @@
 use crate::codec::SubOptions;
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
+<<<<<<< HEAD
 use crate::session::record::SessionRecord;
 use crate::session::will::Will;
+=======
+use crate::session::record::{SessionRecord, inbound_tail};
+>>>>>>> sim
 use crate::session::{Session, Sub, SubKey};
 use crate::shard::Shard;
 use crate::shard::ops::Op;
@@ -13,6 +17,7 @@ use crate::shard::peer::{InterestChange, MemberRef, PeerMsg};
 use crate::shard::timers::Timer;
 use crate::store::key::{Key, Space};
 use crate::store::port::{CommitResult, Expect, Refusal, Write};
+use crate::store::position::Seq;
 use crate::topic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -226,7 +231,7 @@ impl Shard {
                 delete(Space::Filter, &[client, filter.as_bytes()]);
             }
             for packet_id in session.inbound.union(&session.inbound_unsure) {
-                delete(Space::Inbound, &[client, &packet_id.to_be_bytes()]);
+                delete(Space::Inbound, &[client, &inbound_tail(session.uid, *packet_id)]);
             }
         }
         writes
@@ -284,6 +289,7 @@ impl Shard {
             self.arm_away(id);
         } else {
             // Nothing of it may remain; if the store did apply the write, a delete undoes it.
+            session.stored.revision.get_or_insert(Seq(0));
             let mut writes = self.end_session_writes(id);
             if writes.is_empty() {
                 return;

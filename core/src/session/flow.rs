@@ -7,6 +7,7 @@ use crate::message::QoS;
 use crate::session::feed::Source;
 use crate::session::outflow::Stage;
 use crate::session::plane::Followup;
+use crate::session::record::inbound_tail;
 use crate::shard::Shard;
 use crate::shard::ops::Op;
 use crate::store::key::Space;
@@ -161,7 +162,8 @@ impl Shard {
             return;
         }
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
-        let key = self.key(tenant, Space::Inbound, &[client_id.as_bytes(), &packet_id.to_be_bytes()]);
+        let tail = inbound_tail(session.uid, packet_id);
+        let key = self.key(tenant, Space::Inbound, &[client_id.as_bytes(), &tail]);
         let class = self.class();
         self.commit(
             Op::Release { conn, session: id, packet_id },

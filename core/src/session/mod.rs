@@ -38,6 +38,8 @@ pub(crate) struct Subscription {
     pub start: Position,
     /// Set for `$share` filters once the leader has answered.
     pub group: Option<GroupRef>,
+    /// Which SUBSCRIBE made it what it is: the late failure of an earlier one does not concern it.
+    pub serial: u64,
 }
 
 impl Subscription {

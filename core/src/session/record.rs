@@ -35,6 +35,8 @@ pub(crate) struct SessionRecord {
 /// Value of [`crate::store::key::Space::Filter`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FilterRecord {
+    /// The session that it belongs to: what an earlier one under the same client id left is not ours.
+    pub owner: SessionUid,
     pub options: SubOptions,
     pub id: u32,
     pub start: Position,
@@ -58,6 +60,8 @@ pub(crate) struct StoredInflight {
 /// together with the cursor that covers it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CursorRecord {
+    /// The session that it belongs to; 0 for a group.
+    pub owner: SessionUid,
     pub base: Position,
     /// The session was at the live edge with nothing unsent: a watermark of the same run of the shard may
     /// raise `base`. Names that run; 0 = it was not.
@@ -217,6 +221,7 @@ impl FilterRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = Out::default();
         out.u8(FORMAT);
+        out.u64(self.owner.0);
         out.u8(self.options.to_bits());
         out.u32(self.id);
         out.position(&self.start);
@@ -226,10 +231,11 @@ impl FilterRecord {
     pub fn decode(raw: &[u8]) -> Option<FilterRecord> {
         let mut input = In(raw);
         input.format()?;
+        let owner = SessionUid(input.u64()?);
         let options = SubOptions::from_bits(input.u8()?)?;
         let id = input.u32()?;
         let start = input.position()?;
-        input.end(FilterRecord { options, id, start })
+        input.end(FilterRecord { owner, options, id, start })
     }
 }
 
@@ -237,6 +243,7 @@ impl CursorRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = Out::default();
         out.u8(FORMAT);
+        out.u64(self.owner.0);
         out.u64(self.live);
         out.position(&self.base);
         out.u32(self.inflight.len() as u32);
@@ -256,6 +263,7 @@ impl CursorRecord {
     pub fn decode(raw: &[u8]) -> Option<CursorRecord> {
         let mut input = In(raw);
         input.format()?;
+        let owner = SessionUid(input.u64()?);
         let live = input.u64()?;
         let base = input.position()?;
         let n = input.u32()?;
@@ -276,8 +284,25 @@ impl CursorRecord {
                 sub_ids,
             });
         }
-        input.end(CursorRecord { base, live, inflight })
+        input.end(CursorRecord { owner, base, live, inflight })
     }
+}
+
+/// What a key of [`crate::store::key::Space::Inbound`] ends with: the packet id, and the session that
+/// received the message, so that what an earlier session left cannot be taken for a message of this one.
+pub(crate) fn inbound_tail(owner: SessionUid, packet_id: u16) -> [u8; 10] {
+    let mut tail = [0; 10];
+    tail[..8].copy_from_slice(&owner.0.to_be_bytes());
+    tail[8..].copy_from_slice(&packet_id.to_be_bytes());
+    tail
+}
+
+/// See [`inbound_tail`].
+pub(crate) fn parse_inbound_tail(raw: &[u8]) -> Option<(u16, SessionUid)> {
+    let mut input = In(raw);
+    let owner = SessionUid(input.u64()?);
+    let packet_id = input.u16()?;
+    input.end((packet_id, owner))
 }
 
 /// A watermark of the run `run` of a shard.
@@ -337,6 +362,7 @@ mod tests {
             assert_eq!(SessionRecord::decode(&raw[..n]), None);
         }
         let filter = FilterRecord {
+            owner: SessionUid(7),
             options: SubOptions {
                 qos: QoS::AtLeastOnce,
                 no_local: true,
@@ -348,6 +374,7 @@ mod tests {
         };
         assert_eq!(FilterRecord::decode(&filter.encode()), Some(filter));
         let cursor = CursorRecord {
+            owner: SessionUid(7),
             base: Position::at(Partition(2), Seq(1 << 40)),
             live: 77,
             inflight: vec![StoredInflight {

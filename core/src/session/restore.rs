@@ -5,10 +5,10 @@
 use crate::authz::Acl;
 use crate::codec::SubOptions;
 use crate::conn::handshake::shard_of;
-use crate::ids::{SessionId, TenantId};
+use crate::ids::{SessionId, SessionUid, TenantId};
 use crate::session::feed::Source;
 use crate::session::outflow::{Inflight, Stage};
-use crate::session::record::{CursorRecord, FilterRecord, SessionRecord, decode_watermark};
+use crate::session::record::{CursorRecord, FilterRecord, SessionRecord, decode_watermark, inbound_tail, parse_inbound_tail};
 use crate::session::{Session, Subscription};
 use crate::shard::Shard;
 use crate::shard::input::LogEvent;
@@ -32,7 +32,7 @@ struct Parts {
     record: Option<(SessionRecord, Seq)>,
     cursor: Option<CursorRecord>,
     filters: Vec<(Box<str>, FilterRecord)>,
-    inbound: Vec<u16>,
+    inbound: Vec<(u16, SessionUid)>,
     /// Everything that was found, to be removed if no session claims it.
     keys: Vec<Key>,
 }
@@ -110,7 +110,7 @@ impl Shard {
                 let filter = Box::from(core::str::from_utf8(tail).ok()?);
                 parts.filters.push((filter, FilterRecord::decode(value)?));
             }
-            Space::Inbound => parts.inbound.push(u16::from_be_bytes(tail.try_into().ok()?)),
+            Space::Inbound => parts.inbound.push(parse_inbound_tail(tail)?),
             Space::Window | Space::Group | Space::Watermark => {}
         }
         Some(())
@@ -121,13 +121,28 @@ impl Shard {
         let Restoring { sessions, watermarks } = core::mem::take(&mut self.restored);
         let mut orphans = Vec::new();
         let mut changes: BTreeMap<TenantId, Vec<InterestChange>> = BTreeMap::new();
-        for ((tenant, client_id), parts) in sessions {
+        for ((tenant, client_id), mut parts) in sessions {
             match parts.record {
                 Some((record, revision)) => {
+                    // What an earlier session of the client left behind, its deletes having failed, is nobody's.
+                    let uid = record.uid;
+                    let client = client_id.clone();
+                    let mut stale = |space, parts: &[&[u8]]| {
+                        orphans.push(self.key(tenant, space, parts));
+                    };
+                    for (filter, _) in parts.filters.iter().filter(|(_, f)| f.owner != uid) {
+                        stale(Space::Filter, &[client.as_bytes(), filter.as_bytes()]);
+                    }
+                    for (id, owner) in parts.inbound.iter().filter(|(_, owner)| *owner != uid) {
+                        stale(Space::Inbound, &[client.as_bytes(), &inbound_tail(*owner, *id)]);
+                    }
+                    parts.filters.retain(|(_, f)| f.owner == uid);
+                    parts.inbound.retain(|(_, owner)| *owner == uid);
+                    parts.cursor = parts.cursor.filter(|c| c.owner == uid);
                     let watermark = watermarks.get(&(tenant, record.owner));
                     let id = self.rebuild(tenant, client_id, record, revision, watermark, parts.cursor);
                     if let Some(session) = self.plane.session(id) {
-                        session.inbound = parts.inbound.into_iter().collect();
+                        session.inbound = parts.inbound.into_iter().map(|(id, _)| id).collect();
                     }
                     for (filter, record) in parts.filters {
                         self.restore_filter(id, filter, record, changes.entry(tenant).or_default());
@@ -219,7 +234,7 @@ impl Shard {
         let (tenant_id, persistent, uid) = (session.mount.tenant(), session.persistent, session.uid);
         let options: SubOptions = record.options;
         let start = record.start.clone();
-        let subscription = Subscription { options, id: record.id, start: record.start, group: None };
+        let subscription = Subscription { options, id: record.id, start: record.start, group: None, serial: 0 };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);
         let shared = topic::split_share(&filter).ok().flatten();

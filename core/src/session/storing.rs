@@ -53,7 +53,7 @@ impl Shard {
             })
             .collect();
         let live = if session.feed.is_idle() { run } else { 0 };
-        let record = CursorRecord { base: session.feed.floor(&head), live, inflight };
+        let record = CursorRecord { owner: session.uid, base: session.feed.floor(&head), live, inflight };
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
         let client = client_id.as_bytes();
         alloc::vec![
@@ -264,8 +264,26 @@ impl Shard {
         }
     }
 
+    /// Every member of a stored group joins again when its session is restored. A group that none joined
+    /// has none: its delete was lost, and its cursor would hold the log for ever.
+    fn forget_memberless_groups(&mut self) {
+        if self.restoring || !self.unheard.is_empty() || self.groups.restored.is_empty() {
+            return;
+        }
+        let restored = core::mem::take(&mut self.groups.restored);
+        let writes = restored
+            .into_keys()
+            .map(|(tenant, name, filter)| {
+                let key = self.key(tenant, Space::Group, &[name.as_bytes(), filter.as_bytes()]);
+                Write::Delete { key, expect: Expect::Any }
+            })
+            .collect();
+        self.commit(Op::End, writes, Durability::Stored);
+    }
+
     /// Tells the store, per tenant, up to where its sessions here need nothing.
     pub(crate) fn tell_floors(&mut self) {
+        self.forget_memberless_groups();
         let head = self.plane.head.clone();
         let mut floors: Vec<Option<Position>> = self.tenants.iter().map(|_| None).collect();
         for (_, _, session) in self.plane.sessions.iter() {

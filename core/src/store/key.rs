@@ -16,7 +16,8 @@ pub enum Space {
     Cursor = 3,
     /// Outbound QoS 2 window of a session (rest = client id).
     Window = 4,
-    /// Inbound QoS 2 packet id that is not released yet (rest = client id, NUL, id big-endian).
+    /// Inbound QoS 2 packet id that is not released yet (rest = client id, NUL, session uid and
+    /// packet id, both big-endian).
     Inbound = 5,
     /// Shared group: members, cursor (rest = group, NUL, filter).
     Group = 6,

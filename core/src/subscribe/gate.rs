@@ -20,6 +20,18 @@ pub(crate) enum GateKind {
     Unsubscribe,
 }
 
+/// A subscription on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub filter: Box<str>,
+    /// Of its code.
+    pub index: usize,
+    /// See [`crate::session::Subscription::serial`].
+    pub serial: u64,
+    /// It was not there before.
+    pub new: bool,
+}
+
 /// A SUBACK or UNSUBACK that waits.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -32,8 +44,8 @@ pub(crate) struct Gate {
     pub pending: u32,
     /// Retained messages to send afterwards.
     pub scans: Vec<ScanRequest>,
-    /// Filter and index in `codes` of what was stored: taken back if that fails.
-    pub stored: Vec<(Box<str>, usize)>,
+    /// What is being stored: taken back if that fails.
+    pub stored: Vec<Stored>,
     /// Filter and index in `codes` of shared subscriptions whose leader answers, by token.
     pub joins: Vec<(u64, Box<str>, usize)>,
 }
@@ -52,12 +64,17 @@ impl Shard {
             gate.scans.clear();
             let (session, kind) = (gate.session, gate.kind);
             let failed = core::mem::take(&mut gate.stored);
-            for (_, index) in &failed {
-                gate.codes[*index] = reason.0;
+            for stored in &failed {
+                gate.codes[stored.index] = reason.0;
             }
             if kind == GateKind::Subscribe {
                 let mut undo = Vec::new();
-                for (filter, _) in failed {
+                for Stored { filter, serial, new, .. } in failed {
+                    let present = self.plane.session(session).and_then(|s| s.subscriptions.get(&filter));
+                    if !new || present.is_none_or(|s| s.serial != serial) {
+                        // It was there before, or a later SUBSCRIBE has made it anew, or it is gone.
+                        continue;
+                    }
                     if *result == CommitResult::Unknown {
                         undo.extend(self.filter_delete(session, &filter));
                     }

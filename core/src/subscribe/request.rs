@@ -12,7 +12,7 @@ use crate::shard::ops::Op;
 use crate::shard::peer::{GroupJoin, InterestChange, MemberRef, PeerMsg};
 use crate::store::key::Space;
 use crate::store::port::{Expect, Write};
-use crate::subscribe::gate::{Gate, GateKind};
+use crate::subscribe::gate::{Gate, GateKind, Stored};
 use crate::subscribe::scan::ScanRequest;
 use crate::topic::{self, Shared};
 use alloc::boxed::Box;
@@ -114,6 +114,7 @@ impl Shard {
             return Reason::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED;
         }
         let max_filters = settings.max_filters_per_session as usize;
+        let serial = self.new_token();
         let head = self.plane.head.clone();
         let Some(session) = self.plane.session(id) else { return Reason::UNSPECIFIED_ERROR };
         if session.rights.as_ref().is_some_and(|r| !r.check(Access::Subscribe, filter).allowed) {
@@ -126,8 +127,9 @@ impl Shard {
         // A filter that was there goes on where it is [MQTT-3.8.4-3]; a new one begins now.
         let start = existing.as_ref().filter(|e| e.is_durable()).map_or(head, |e| e.start.clone());
         let subscription =
-            Subscription { options, id: sub_id, start, group: existing.as_ref().and_then(|e| e.group) };
+            Subscription { options, id: sub_id, start, group: existing.as_ref().and_then(|e| e.group), serial };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
+        let owner = session.uid;
         let (tenant, stored) = (session.mount.tenant(), session.stored.revision);
         session.log_filters = None;
         session.subscriptions.insert(Box::from(raw), subscription.clone());
@@ -139,15 +141,14 @@ impl Shard {
                     expect: Expect::Revision(revision),
                 });
             }
-            let record = FilterRecord { options, id: sub_id, start: subscription.start.clone() };
+            let record = FilterRecord { owner, options, id: sub_id, start: subscription.start.clone() };
             pass.writes.push(Write::Put {
                 key: self.key(tenant, Space::Filter, &[client_id.as_bytes(), raw.as_bytes()]),
                 value: record.encode(),
                 expect: Expect::Any,
             });
-            if existing.is_none() {
-                pass.gate.stored.push((Box::from(raw), index));
-            }
+            let new = existing.is_none();
+            pass.gate.stored.push(Stored { filter: Box::from(raw), index, serial, new });
         }
         match shared {
             Some(shared) => {

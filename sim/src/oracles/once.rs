@@ -49,9 +49,16 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
         return tell("QoS 2 more than once");
     }
     let sent = publication.sent_at.unwrap_or(0);
+<<<<<<< HEAD
     let undisturbed = publication.sends <= 1 && ledger.crashed_at.iter().all(|at| *at < sent);
     if undisturbed && session.changed_at < sent && copies <= 1 && total > copies + scans && !publication.will
     {
+=======
+    // Options that changed meanwhile may match what they did not match when it was live.
+    let changed = session.subs.values().any(|s| s.matches(&delivery.topic) && s.since.is_none_or(|at| at >= sent));
+    let undisturbed = publication.sends <= 1 && !changed && ledger.crashed_at.iter().all(|at| *at < sent);
+    if undisturbed && session.changed_at < sent && copies <= 1 && total > copies + scans && !publication.will {
+>>>>>>> sim
         return tell("twice without a cause");
     }
     Ok(())

@@ -11,7 +11,7 @@ use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, LogEvent, Outbox, Step};
 use mast_core::shard::peer::PeerMsg;
 use mast_core::shard::{Shard, ShardConfig};
-use mast_core::store::port::{CommitResult, Restored};
+use mast_core::store::port::{CommitResult, Restored, Write};
 use mast_core::time::{Mono, Now, Wall};
 use std::collections::VecDeque;
 
@@ -210,6 +210,10 @@ impl World {
                 for write in &writes {
                     self.hash.write(write);
                 }
+                if self.verbose {
+                    let asked: Vec<String> = writes.iter().map(asked).collect();
+                    self.remark(format!("shard {shard} commits {op:?}: {}", asked.join(", ")));
+                }
                 self.store.submit(shard, op, writes, class);
                 self.begin_batch();
             }
@@ -317,5 +321,20 @@ impl World {
         } else {
             self.hang_up(link);
         }
+    }
+}
+
+/// A write in a few words.
+fn asked(write: &Write) -> String {
+    let name = |key: &mast_core::store::key::Key| {
+        key.split().map_or_else(String::new, |(space, tenant, rest)| {
+            format!("{space:?} {tenant} {}", String::from_utf8_lossy(rest))
+        })
+    };
+    match write {
+        Write::Append(a) => format!("append {} {}", a.message.topic(), String::from_utf8_lossy(a.message.payload())),
+        Write::Put { key, expect, .. } => format!("put {} {expect:?}", name(key)),
+        Write::Delete { key, expect } => format!("delete {} {expect:?}", name(key)),
+        Write::Check { key, expect } => format!("check {} {expect:?}", name(key)),
     }
 }
