@@ -29,12 +29,10 @@ const PAYLOAD: usize = 256;
 /// Messages that stay queued during churn.
 const BACKLOG: u64 = 20_000;
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 fn now() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the store's wall clock, handed in")]
 fn wall() -> Wall {
     Wall(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64))
 }

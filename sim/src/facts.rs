@@ -70,6 +70,11 @@ pub enum Fact {
         link: usize,
         reason: u8,
     },
+    /// The server's DISCONNECT.
+    Goodbye {
+        client: usize,
+        reason: u8,
+    },
     Ended {
         client: usize,
         link: usize,
@@ -158,6 +163,8 @@ pub struct Publication {
     pub refused: bool,
     /// PUBLISH packets sent.
     pub sends: u32,
+    /// Sent again on a session that may not be the one that it was sent on first.
+    pub doubtful: bool,
 }
 
 /// The payload of a publication.

@@ -312,6 +312,10 @@ impl Ledger {
                     // 3.1.1 has no codes: it worked.
                     let again =
                         session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    if again && let Some(sub) = session.subs.get_mut(filter) {
+                        // It was away in between: what is owed begins with the new one.
+                        sub.since = None;
+                    }
                     if codes.get(i).is_none_or(|c| *c < 0x80)
                         && !again
                         && let Some(sub) = session.subs.remove(filter)
@@ -320,7 +324,8 @@ impl Ledger {
                     }
                 }
             }
-            Fact::PublishSent { uid, .. } => {
+            Fact::PublishSent { uid, client, dup, .. } => {
+                self.publications[*uid as usize].doubtful |= *dup && self.sessions[*client].blind;
                 let publication = &mut self.publications[*uid as usize];
                 publication.sent_at.get_or_insert(now);
                 publication.sends += 1;
@@ -336,7 +341,11 @@ impl Ledger {
             Fact::Delivered(delivery) => self.delivered(delivery),
             Fact::Crashed { .. } => self.crashed(),
             Fact::Calm => self.calm = true,
-            Fact::PublishDone { .. } | Fact::PublishForgotten { .. } | Fact::Restarted | Fact::AllGone => {}
+            Fact::Goodbye { .. }
+            | Fact::PublishDone { .. }
+            | Fact::PublishForgotten { .. }
+            | Fact::Restarted
+            | Fact::AllGone => {}
         }
     }
 

@@ -37,7 +37,7 @@ async function peer(name, more = {}) {
 }
 
 async function main() {
-  const name = `js-${url.split(':')[0]}-${v}`;
+  const name = `js-${url.split(':')[0]}-${url.split(':')[2].split('/')[0]}-${v}`;
   const base = `tour/${name}`;
   const reader = await peer(`${name}-r`);
   const writer = await peer(`${name}-w`);

@@ -76,7 +76,7 @@ class Peer:
         self.c.loop_stop()
 
 
-name = f"paho-{args.transport}-{args.version}"
+name = f"paho-{args.transport}-{args.version}-{args.port}"
 base = f"tour/{name}"
 reader, writer = Peer(name + "-r"), Peer(name + "-w")
 reader.subscribe(base + "/+", 2)

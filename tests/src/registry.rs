@@ -62,7 +62,7 @@ impl Registry {
                 _ => registry.problems.push(format!("excused.tsv: no reason in {line:?}")),
             }
         }
-        for path in sources(&dir.join("tests")) {
+        for path in [dir.join("tests"), workspace.join("core/tests")].iter().flat_map(|d| sources(d)) {
             let file = path.strip_prefix(workspace).unwrap_or(&path).display().to_string();
             registry.scan(&file, &read(&path));
         }
@@ -84,24 +84,23 @@ impl Registry {
     pub fn scan(&mut self, file: &str, source: &str) {
         let mut test = None;
         let mut armed = false;
-        for line in source.lines() {
-            let line = line.trim();
+        let mut in_tags = false;
+        for line in source.lines().map(str::trim) {
             if line == "#[test]" {
                 armed = true;
             } else if let Some(rest) = line.strip_prefix("fn ") {
                 let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 test = armed.then(|| Test { file: file.to_owned(), name });
                 armed = false;
-            } else if let Some(tags) = line.strip_prefix("covers![") {
-                let Some(test) = &test else {
-                    self.problems.push(format!("{file}: tags outside a test: {line}"));
-                    continue;
-                };
-                for id in tags.split('"').skip(1).step_by(2) {
-                    self.tests.entry(id.to_owned()).or_default().insert(test.clone());
-                }
-                if !line.ends_with("];") {
-                    self.problems.push(format!("{file}: tags must end in their line: {line}"));
+            } else if in_tags || line.starts_with("covers![") {
+                in_tags = !line.ends_with("];");
+                match &test {
+                    Some(test) => {
+                        for id in line.split('"').skip(1).step_by(2) {
+                            self.tests.entry(id.to_owned()).or_default().insert(test.clone());
+                        }
+                    }
+                    None => self.problems.push(format!("{file}: tags outside a test: {line}")),
                 }
             }
         }

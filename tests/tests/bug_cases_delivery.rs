@@ -19,12 +19,13 @@ fn options(max_qos: u8) -> SubOptions {
 fn bo_01_the_live_copy_is_not_retained_the_stored_one_is() {
     let broker = Broker::start();
     for version in BOTH {
+        let topic = format!("t/{version:?}");
         let mut s = broker.client_of(version, "s");
-        s.subscribe("t", 1);
-        broker.client_of(version, "p").retain("t", "x", 1);
+        s.subscribe(&topic, 1);
+        broker.client_of(version, "p").retain(&topic, "x", 1);
         assert!(!s.message().retain);
         let mut n = broker.client_of(version, "n");
-        n.subscribe("t", 1);
+        n.subscribe(&topic, 1);
         assert!(n.message().retain);
     }
 }
@@ -443,16 +444,17 @@ fn bo_39_a_wills_message_expiry_begins_when_it_is_published() {
     let broker = Broker::start();
     for wait in [3u64, 8] {
         let watch = Connect::v5("watcher").lasting();
+        let topic = format!("w/{wait}");
         let mut watcher = watch.open(&broker);
-        watcher.subscribe("w", 1);
+        watcher.subscribe(&topic, 1);
         watcher.disconnect();
         let props = [Property::WillDelay(2), Property::MessageExpiry(3)];
-        let dies = Connect::v5("dies").lasting().will_with("w", "gone", 1, true, &props);
+        let dies = Connect::v5("dies").lasting().will_with(&topic, "gone", 1, true, &props);
         dies.open(&broker).reset();
         std::thread::sleep(Duration::from_secs(wait));
         let mut watcher = watch.open(&broker);
         let mut late = broker.client("late");
-        late.subscribe("w", 1);
+        late.subscribe(&topic, 1);
         if wait == 3 {
             // Published after 2 s and valid until about 5 s; a slow machine may be past that.
             for c in [&mut watcher, &mut late] {

@@ -369,9 +369,10 @@ fn bo_40_packets_at_the_clients_maximum_size() {
         c.subscribe("t", 2);
         for q in 0..3 {
             let id = usize::from(q > 0) * 2;
-            for total in [max - 1, max, max + 1] {
-                // Header 2 below 130 bytes in all, 3 from there on; there is no packet of 130 bytes with header 3.
-                let header = if total - 2 < 128 { 2 } else { 3 };
+            // A header has 2 bytes up to 129 in all and 3 from 131 on; no packet has 130.
+            let above = if max == 129 { 131 } else { max + 1 };
+            for total in [max - 1, max, above] {
+                let header = if total < 130 { 2 } else { 3 };
                 p.publish("t", vec![b'x'; total - header - 3 - id - 1], q);
             }
             p.publish("t", "end", q);
@@ -419,7 +420,8 @@ fn bo_42_broken_websocket_frames() {
     };
     // 4,096 bytes announced, 3 sent: waits until keep alive ends it.
     let mut ws = open();
-    ws.raw(&[0x82, 0xFE, 0x10, 0x00, 1, 2, 3, 4, 5, 6, 7]);
+    // Unmasked: the header of a PUBLISH of 4,093 bytes.
+    ws.raw(&[0x82, 0xFE, 0x10, 0x00, 1, 2, 3, 4, 0x30 ^ 1, 0xFD ^ 2, 0x1F ^ 3]);
     let start = Instant::now();
     while ws.read_frame().is_ok_and(|f| f.is_some_and(|(first, _)| first != 0x88)) {}
     assert!(start.elapsed() > Duration::from_secs(2), "{:?}", start.elapsed());

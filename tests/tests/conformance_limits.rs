@@ -59,7 +59,10 @@ fn every_answer_fits_a_tiny_maximum_packet_size() {
         "MQTT-3.15.2-2",
         "MQTT-3.15.2-3"
     ];
-    let broker = Broker::with("[limits]\nmax_filters_per_subscribe = 20\n");
+    let mut broker = Broker::prepared();
+    broker.write("acl", "topic readwrite t\ntopic read nothing\n");
+    broker.configure("[auth]\nacl_file = \"{dir}/acl\"\n");
+    broker.launch();
     // The CONNACK itself is larger than the answers: its limit is what its properties need.
     let plain = broker.client("size").connack().bytes.len() as u32;
     let max = plain.max(40);
@@ -74,13 +77,7 @@ fn every_answer_fits_a_tiny_maximum_packet_size() {
         all.push(client.recv());
     }
     for q in [1, 2] {
-        let bad = Out {
-            topic: "t",
-            payload: b"\xFF",
-            qos: q,
-            props: &[Property::PayloadFormat(1)],
-            ..Out::default()
-        };
+        let bad = Out { topic: "forbidden", payload: b"x", qos: q, ..Out::default() };
         client.send_publish(&bad);
         all.push(client.recv());
         client.send_publish(&Out { topic: "t", payload: b"x", qos: q, ..Out::default() });
@@ -112,19 +109,16 @@ fn a_disconnect_that_does_not_fit_is_left_out() {
 #[test]
 fn without_problem_information_answers_carry_no_text() {
     covers!["MQTT-3.1.2-29"];
-    let broker = Broker::start();
+    let mut broker = Broker::prepared();
+    broker.write("acl", "topic readwrite t\ntopic read nothing\n");
+    broker.configure("[auth]\nacl_file = \"{dir}/acl\"\n");
+    broker.launch();
     let mut client = Connect::v5("c").prop(Property::RequestProblemInfo(false)).open(&broker);
     let sub = client.subscribe_all(&[("a/#/b", mast_tests::SubOptions::default())], &[]);
     assert!(!sub.has_problem_information());
     assert!(!client.unsubscribe(&["nothing", "a/#/b"]).has_problem_information());
     for q in [1, 2] {
-        let bad = Out {
-            topic: "t",
-            payload: b"\xFF",
-            qos: q,
-            props: &[Property::PayloadFormat(1)],
-            ..Out::default()
-        };
+        let bad = Out { topic: "forbidden", payload: b"x", qos: q, ..Out::default() };
         client.send_publish(&bad);
         let ack = client.recv();
         assert!(ack.reason() >= 0x80 && !ack.has_problem_information(), "{ack:?}");

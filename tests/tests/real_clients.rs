@@ -157,7 +157,9 @@ fn mosquitto_pub_and_sub_work_over_every_transport_and_version() {
     for version in ["mqttv31", "mqttv311", "mqttv5"] {
         for lead in leads(&broker) {
             for qos in ["0", "1", "2"] {
-                let mut sub = Command::new("mosquitto_sub")
+                // Line by line, or its SUBACK would be seen at its end only.
+                let mut sub = Command::new("stdbuf")
+                    .args(["-oL", "mosquitto_sub"])
                     .args(&lead)
                     .args([
                         "-V", version, "-q", qos, "-t", "a/#", "-C", "3", "-F", "%t %q %p", "-d", "-W", "60",

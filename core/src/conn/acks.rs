@@ -26,24 +26,12 @@ pub(crate) struct PendingAck {
 #[derive(Debug, Default)]
 pub(crate) struct AckQueue {
     waiting: VecDeque<PendingAck>,
-    /// PUBACKs among them: each counts against Receive Maximum.
-    pubacks: usize,
     next: u64,
 }
 
 impl AckQueue {
     pub fn len(&self) -> usize {
         self.waiting.len()
-    }
-
-    /// PUBACKs that wait.
-    pub fn pubacks(&self) -> usize {
-        self.pubacks
-    }
-
-    /// Acknowledgements of one kind whose outcome is not known.
-    pub fn count_open(&self, kind: AckKind) -> usize {
-        self.waiting.iter().filter(|a| a.kind == kind && a.state == AckState::Waiting).count()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -59,7 +47,6 @@ impl AckQueue {
     pub fn push(&mut self, kind: AckKind, packet_id: u16, state: AckState) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.pubacks += usize::from(kind == AckKind::PubAck);
         self.waiting.push_back(PendingAck { packet_id, kind, state, number });
         number
     }
@@ -79,7 +66,6 @@ impl AckQueue {
         let AckState::Ready(reason) = first.state else { return None };
         let (kind, id) = (first.kind, first.packet_id);
         self.waiting.pop_front();
-        self.pubacks -= usize::from(kind == AckKind::PubAck);
         Some((kind, id, reason))
     }
 }

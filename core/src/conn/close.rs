@@ -1,6 +1,6 @@
 //! How connections end: by the client, by us with a reason, or by the network.
 
-use crate::codec::{self, Disconnect, Packet, Props, Reason, Version, Violation};
+use crate::codec::{self, AckKind, Disconnect, Packet, Props, Reason, Version, Violation};
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::shard::Shard;
@@ -104,6 +104,15 @@ impl Shard {
 
     /// Writes an acknowledgement.
     pub(crate) fn put_ack(&mut self, id: ConnId, kind: codec::AckKind, packet_id: u16, reason: Reason) {
+        let ends = match kind {
+            AckKind::PubAck | AckKind::PubComp => true,
+            AckKind::PubRec => reason.is_error(),
+            AckKind::PubRel => false,
+        };
+        if let (true, Some(conn)) = (ends, self.plane.conn(id)) {
+            // A PUBCOMP may end an exchange of an earlier connection, which does not count on this one.
+            conn.open_publishes = conn.open_publishes.saturating_sub(1);
+        }
         self.plane.write(id, |conn| codec::put_ack(kind, packet_id, reason, conn.version, conn.out.tail()));
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Conn {
     /// What is known of the topic it published to last.
     pub route: Option<Box<RouteCache>>,
     pub acks: AckQueue,
+    /// QoS 1 and 2 publishes received on this connection that are not finished (MQTT 5, 4.9).
+    pub open_publishes: u32,
     /// Our Receive Maximum towards this client.
     pub acks_max: u16,
     /// Appends of this connection that the store has not answered.
@@ -99,6 +101,7 @@ impl Conn {
             aliases_out: AliasesOut::default(),
             route: None,
             acks: AckQueue::default(),
+            open_publishes: 0,
             acks_max: u16::MAX,
             appends: Vec::new(),
             appends_total: 0,

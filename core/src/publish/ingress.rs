@@ -89,7 +89,6 @@ impl Shard {
         let Some(session) = self.plane.session(session_id) else { return Ok(()) };
         let (mount, uid) = (session.mount, session.uid);
         let known = publish.qos == QoS::ExactlyOnce && session.inbound.contains(&publish.packet_id);
-        let inbound = session.inbound.len();
         if !known_topic {
             let denied =
                 session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
@@ -99,20 +98,18 @@ impl Shard {
         let denied = self.route_now.as_ref().is_some_and(|c| c.denied);
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
-        // QoS 2 ids count until PUBREL, QoS 1 until PUBACK (MQTT 5, 4.9).
         let pending =
             publish.qos == QoS::ExactlyOnce && conn.acks.contains(AckKind::PubRec, publish.packet_id);
-        // Counted exactly only where the quick bound says that it may be reached.
-        let over = conn.acks.len() + inbound >= settings_receive_max as usize
-            && conn.acks.pubacks() + conn.acks.count_open(AckKind::PubRec) + inbound
-                >= settings_receive_max as usize
-            && !pending;
-        if publish.qos > QoS::AtMostOnce && !known && version == Version::V5 && over {
-            return Err(violation(
-                Reason::RECEIVE_MAXIMUM_EXCEEDED,
-                "more unacknowledged publishes than Receive Maximum",
-                "MQTT-3.3.4-7",
-            ));
+        if publish.qos > QoS::AtMostOnce {
+            // QoS 1 counts until PUBACK, QoS 2 until PUBCOMP, on this connection alone (MQTT 5, 4.9).
+            if version == Version::V5 && conn.open_publishes >= u32::from(settings_receive_max) {
+                return Err(violation(
+                    Reason::RECEIVE_MAXIMUM_EXCEEDED,
+                    "more unacknowledged publishes than Receive Maximum",
+                    "MQTT-3.3.4-7",
+                ));
+            }
+            conn.open_publishes += 1;
         }
         if publish.qos == QoS::ExactlyOnce && (known || pending) {
             // [MQTT-4.3.3-10] Ours already: acknowledge, deliver no second time. If its append is still
@@ -375,6 +372,10 @@ impl Shard {
 
     /// True if a persistent session or a durable group, on any shard, wants messages of this topic kept.
     pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
+        if !self.unheard.is_empty() {
+            // After a start, until the other shards have told what they restored.
+            return true;
+        }
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
         if !tenant.durable.is_empty() {
             let generation = tenant.durable.generation();

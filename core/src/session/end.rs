@@ -44,6 +44,7 @@ impl Shard {
         }
         debug_assert!(self.plane.conn(conn).is_some_and(|c| c.phase == Phase::Online));
         self.tell_presence(id);
+        self.store_what_waits(id);
         self.resume_flow(id);
     }
 

@@ -205,6 +205,10 @@ impl Shard {
                 // It had its chance when it was live.
                 continue;
             }
+            // The log holds for the session what its filters match; what it may read is judged here.
+            if !self.may_receive(id, entry.message.topic()) {
+                continue;
+            }
             self.plane.counters.replayed += 1;
             self.plane.enqueue(
                 id,

@@ -139,6 +139,11 @@ impl Shard {
         for (tenant, changes) in changes {
             self.announce(tenant, changes);
         }
+        // An empty announcement behind them: this is all that was restored here.
+        let token = self.new_token();
+        for peer in self.peers() {
+            self.send(peer, PeerMsg::Interest { token, changes: Vec::new() });
+        }
         if !orphans.is_empty() {
             let writes = orphans.into_iter().map(|key| Write::Delete { key, expect: Expect::Any }).collect();
             self.commit(Op::End, writes, Durability::Stored);

@@ -3,7 +3,7 @@
 
 use crate::codec::{AckKind, Reason};
 use crate::ids::{SessionId, TenantId};
-use crate::session::outflow::Stage;
+use crate::session::outflow::{Inflight, Stage};
 use crate::session::plane::Followup;
 use crate::session::record::{CursorRecord, StoredInflight, encode_watermark};
 use crate::shard::Shard;
@@ -76,6 +76,10 @@ impl Shard {
 
     fn write_cursor(&mut self, id: SessionId, flush: bool) {
         let class = self.class();
+        if !self.plane.is_attached(id) {
+            // Its revision may be on the move; what waits is written once it is back.
+            return;
+        }
         let Some(session) = self.plane.session(id) else { return };
         if session.stored.writing || session.stored.retry_at.is_some() {
             return;
@@ -109,6 +113,13 @@ impl Shard {
                     self.store_cursor(id);
                 }
             }
+            // The record moved on since, by a reconnect: what waits is written with what it has now.
+            CommitResult::Refused(Refusal::Conflict { current, .. })
+                if session.busy || session.stored.unsure || *current == session.stored.revision =>
+            {
+                session.stored.wanted = true;
+                self.store_cursor(id);
+            }
             CommitResult::Refused(Refusal::Conflict { .. }) => {
                 // Somebody else owns the session: whatever we do with it now would be wrong.
                 if let Some(conn) = session.conn {
@@ -133,6 +144,16 @@ impl Shard {
             self.store_cursor(id);
         }
         self.read_on(id);
+    }
+
+    /// After a reconnect: what waited for a write that was never made, or never answered.
+    pub(crate) fn store_what_waits(&mut self, id: SessionId) {
+        let Some(session) = self.plane.session(id) else { return };
+        let waits = |e: &Inflight| matches!(e.stage, Stage::Reserving | Stage::Releasing);
+        if session.stored.wanted || session.out.inflight.iter().any(waits) {
+            session.stored.wanted = true;
+            self.store_cursor(id);
+        }
     }
 
     /// Everything up to `version` is durable: what waited for it leaves.
@@ -193,10 +214,14 @@ impl Shard {
             if !session.stored.moved {
                 continue;
             }
-            if session.stored.revision.is_none() || session.conn.is_none() {
-                session.stored.moved = false;
+            if session.stored.revision.is_none() || !self.plane.is_attached(id) {
+                // Going away wrote its cursor, and as one that is behind.
+                if let Some(session) = self.plane.session(id) {
+                    session.stored.moved = false;
+                }
                 continue;
             }
+            let Some(session) = self.plane.session(id) else { continue };
             if session.stored.writing || session.stored.retry_at.is_some() {
                 // Not now: the watermark waits with it.
                 self.flushing.failed = true;

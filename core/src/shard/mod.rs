@@ -112,6 +112,8 @@ pub struct Shard {
     pub(crate) effects: Vec<Effect>,
     pub(crate) moved: Vec<crate::ids::SessionId>,
     pub(crate) restoring: bool,
+    /// Shards whose restored interest is not known yet: until it is, everything counts as wanted.
+    pub(crate) unheard: alloc::collections::BTreeSet<ShardIx>,
     pub(crate) restored: Restoring,
     /// Filters of restored shared subscriptions, by the token of the leader's answer.
     pub(crate) rejoining: alloc::collections::BTreeMap<u64, Box<str>>,
@@ -132,7 +134,9 @@ impl Shard {
     /// A shard with nothing in it. Restoring ([`Input::Restore`]) comes first, ended by `Restored::End`.
     #[must_use]
     pub fn new(config: ShardConfig, now: Now) -> Shard {
-        let mut rng = Rng::new(config.seed);
+        // The generator steps by a constant, and drivers derive their shards' seeds by adding: without mixing, one
+        // shard's draws would be its neighbour's, one step later, and with them its session identities.
+        let mut rng = Rng::new(Rng::new(config.seed ^ u64::from(config.shard.0) << 48).next_u64());
         let hash_seed = rng.next_u64();
         let tenants = config
             .registry
@@ -173,6 +177,7 @@ impl Shard {
             effects: Vec::new(),
             moved: Vec::new(),
             restoring: true,
+            unheard: (0..config.shards).map(ShardIx).filter(|s| *s != config.shard).collect(),
             restored: Restoring::default(),
             rejoining: alloc::collections::BTreeMap::new(),
             draining: false,

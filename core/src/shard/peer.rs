@@ -88,7 +88,8 @@ pub enum Settled {
 /// A message between shards.
 #[derive(Clone, Debug)]
 pub enum PeerMsg {
-    /// Interest of the sender changed. Answered by `InterestSeen` with the same token.
+    /// Interest of the sender changed. Answered by `InterestSeen` with the same token. Without changes:
+    /// the sender has told all that it restored.
     Interest {
         /// To match the answer.
         token: u64,

@@ -170,6 +170,9 @@ impl Shard {
 
     /// Another shard's interest changed.
     pub(crate) fn interest(&mut self, from: ShardIx, token: u64, changes: Vec<InterestChange>) {
+        if changes.is_empty() {
+            self.unheard.remove(&from);
+        }
         for change in changes {
             let Some(tenant) = self.tenants.get_mut(change.tenant.0 as usize) else { continue };
             let Some(remote) = tenant.remote.get_mut(from.0 as usize) else { continue };

@@ -63,6 +63,7 @@ impl Shard {
                     }
                     self.drop_subscription(session, &filter);
                 }
+                self.drop_unmatched(session);
                 if !undo.is_empty() {
                     // It may have been applied: then it is taken back behind it.
                     let class = self.class();

@@ -316,13 +316,17 @@ impl Shard {
     }
 
     /// Forgets queued messages that no subscription matches any more.
-    fn drop_unmatched(&mut self, id: SessionId) {
+    pub(crate) fn drop_unmatched(&mut self, id: SessionId) {
         let Some(session) = self.plane.session(id) else { return };
         let subscriptions = &session.subscriptions;
+        let uid = session.uid;
         let feed = &mut session.feed;
         feed.pending.retain(|queued| {
             matches!(queued.source, crate::session::feed::Source::Group { .. })
-                || subscriptions.keys().any(|f| topic::matches(f, queued.message.topic()))
+                || subscriptions.iter().any(|(filter, s)| {
+                    let own = s.options.no_local && queued.message.publisher == uid;
+                    !own && topic::matches(filter, queued.message.topic())
+                })
         });
         feed.recount();
         self.plane.pump(id);

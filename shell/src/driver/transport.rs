@@ -1,7 +1,7 @@
 //! Layers between a socket's bytes and MQTT's: TLS, WebSocket, both, or neither. Without I/O: bytes in,
 //! bytes out, so that a connection can change threads between two of them.
 
-use crate::listen::ws_codec::{WsCodec, WsState, wrap, write_close};
+use crate::listen::ws_codec::{CloseCode, WsCodec, WsState, wrap, write_close};
 use rustls::ServerConnection;
 use std::io::{self, Read, Write};
 
@@ -10,6 +10,8 @@ use std::io::{self, Read, Write};
 pub struct Transport {
     tls: Option<Box<ServerConnection>>,
     ws: Option<Box<WsCodec>>,
+    /// What the close frame will say.
+    ws_end: CloseCode,
 }
 
 /// What became of received bytes.
@@ -25,7 +27,7 @@ impl Transport {
     /// A transport with these layers.
     #[must_use]
     pub fn new(tls: Option<Box<ServerConnection>>, ws: Option<Box<WsCodec>>) -> Transport {
-        Transport { tls, ws }
+        Transport { tls, ws, ws_end: CloseCode::Normal }
     }
 
     /// True if socket bytes are MQTT bytes.
@@ -51,7 +53,7 @@ impl Transport {
     /// A layer's protocol error. Send `out`, then close.
     pub fn receive(&mut self, mut raw: &[u8], mqtt: &mut Vec<u8>, out: &mut Vec<u8>) -> io::Result<Flow> {
         let Some(tls) = &mut self.tls else {
-            return Transport::unframe(&mut self.ws, raw, mqtt, out);
+            return Transport::unframe(&mut self.ws, &mut self.ws_end, raw, mqtt, out);
         };
         let mut flow = Flow::Open;
         let mut plain = Vec::new();
@@ -76,7 +78,7 @@ impl Transport {
         }
         if !plain.is_empty() {
             let mut control = Vec::new();
-            let unframed = Transport::unframe(&mut self.ws, &plain, mqtt, &mut control);
+            let unframed = Transport::unframe(&mut self.ws, &mut self.ws_end, &plain, mqtt, &mut control);
             self.seal(&control, out)?;
             if unframed? == Flow::Closed {
                 flow = Flow::Closed;
@@ -87,6 +89,7 @@ impl Transport {
 
     fn unframe(
         ws: &mut Option<Box<WsCodec>>,
+        end: &mut CloseCode,
         plain: &[u8],
         mqtt: &mut Vec<u8>,
         out: &mut Vec<u8>,
@@ -98,7 +101,10 @@ impl Transport {
         match codec.decode(plain, mqtt, out) {
             Ok(WsState::Open) => Ok(Flow::Open),
             Ok(WsState::Closed) => Ok(Flow::Closed),
-            Err(violation) => Err(io::Error::new(io::ErrorKind::InvalidData, violation)),
+            Err(violation) => {
+                *end = violation.code;
+                Err(io::Error::new(io::ErrorKind::InvalidData, violation))
+            }
         }
     }
 
@@ -146,7 +152,7 @@ impl Transport {
     pub fn close(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         if self.ws.is_some() {
             let mut frame = Vec::new();
-            write_close(&mut frame, 1000);
+            write_close(&mut frame, self.ws_end as u16);
             self.seal(&frame, out)?;
         }
         if let Some(tls) = &mut self.tls {

@@ -2,8 +2,9 @@
 //! subject; the client's, which `mast sub` and `mast pub` use, differs in the mask alone.
 
 /// Close codes that the codec sends (RFC 6455, 7.4.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CloseCode {
+    #[default]
     Normal = 1000,
     ProtocolError = 1002,
     /// Text frames: MQTT is binary [MQTT-6.0.0-1].

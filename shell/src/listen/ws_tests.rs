@@ -36,7 +36,7 @@ fn the_accept_value_is_the_one_of_the_rfc() {
 }
 
 #[test]
-fn an_upgrade_is_accepted_with_the_clients_first_known_subprotocol() {
+fn an_upgrade_is_accepted_with_the_best_subprotocol_that_is_offered() {
     let mut bytes = request("GET /mqtt HTTP/1.1", "Sec-WebSocket-Protocol: foo, mqttv3.1, mqtt\r\n");
     let length = bytes.len();
     bytes.extend([0x82, 0x80]);

@@ -217,6 +217,7 @@ impl Client {
             acked_at: None,
             refused: false,
             sends: 0,
+            doubtful: false,
         });
         uid
     }

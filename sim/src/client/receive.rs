@@ -7,6 +7,7 @@ use mast_core::message::QoS;
 
 /// An acknowledgement of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "the names of the packets")]
 pub(super) enum AckPacket {
     PubAck,
     PubRec,
@@ -65,7 +66,10 @@ impl Client {
             Packet::PubComp(ack) => self.completed(ctx, ack),
             Packet::SubAck(ack) => self.suback(ctx, ack, true),
             Packet::UnsubAck(ack) => self.suback(ctx, ack, false),
-            Packet::Disconnect(_) => ctx.close = true,
+            Packet::Disconnect(goodbye) => {
+                ctx.note(Fact::Goodbye { client: self.index, reason: goodbye.reason.0 });
+                ctx.close = true;
+            }
             Packet::PingResp | Packet::Auth(_) => {}
             Packet::Connect(_) | Packet::Subscribe(_) | Packet::Unsubscribe(_) | Packet::PingReq => {
                 ctx.broken = Some(format!("server sent {packet:?}"));

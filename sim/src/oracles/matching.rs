@@ -58,7 +58,9 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
     if own && !delivery.retain && matching.iter().all(|s| s.spec.no_local) {
         let uid = delivery.uid.unwrap_or_default();
         let sent = ledger.publications[uid as usize].sent_at.unwrap_or(0);
-        if sent > session.began_at {
+        // Options that changed since do not concern it.
+        let since = |s: &&SubFacts| s.since.is_some_and(|at| at < sent);
+        if sent > session.began_at && matching.iter().all(since) {
             return Err(format!("[MQTT-3.8.3-3] client {}: its own message: {delivery:?}", delivery.client));
         }
     }

@@ -49,11 +49,22 @@ impl Order {
             let earlier = &ledger.publications[last.1 as usize];
             // Sent first before the receiver subscribed: what it saw first may be the tail of the first try.
             let sent = publication.sent_at.unwrap_or(0);
-            let owed = |sub: &SubFacts| sub.since.is_some_and(|at| at < sent) && sub.matches(&delivery.topic);
+            let own = publication.client == delivery.client;
+            let owed = |sub: &SubFacts| {
+                sub.since.is_some_and(|at| at < sent)
+                    && sub.granted > 0
+                    && !sub.unsure
+                    && !(own && sub.spec.no_local)
+                    && sub.matches(&delivery.topic)
+            };
             if publication.sends > 1 && !session.subs.values().any(owed) {
                 return Ok(());
             }
             // A store that loses one write and takes the next reorders what the client sends again.
+            // So does QoS 0 that was dropped for a slow consumer the first time.
+            if delivery.qos == 0 && (publication.sends > 1 || earlier.sends > 1) {
+                return Ok(());
+            }
             // So does an offline limit that drops the first copies.
             if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1)
             {

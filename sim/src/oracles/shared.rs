@@ -40,6 +40,7 @@ impl Oracle for SharedGroups {
             }
             Fact::ConnectSent { .. }
             | Fact::Refused { .. }
+            | Fact::Goodbye { .. }
             | Fact::SubscribeSent { .. }
             | Fact::Subscribed { .. }
             | Fact::Unsubscribed { .. }
@@ -96,7 +97,7 @@ impl SharedGroups {
         if taken.members.len() > 1 && calm {
             return Err(format!("{uid} went to {:?} of {filter} without a cause", taken.members));
         }
-        if taken.qos2 > 1 && publication.qos == 2 && ledger.crashes == 0 {
+        if taken.qos2 > 1 && publication.qos == 2 && !publication.doubtful && ledger.crashes == 0 {
             return Err(format!("QoS 2 {uid} went to {:?} of {filter}", taken.members));
         }
         Ok(())

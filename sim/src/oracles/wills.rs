@@ -69,6 +69,7 @@ impl Oracle for Wills {
             Fact::Delivered(_)
             | Fact::Connected { .. }
             | Fact::Refused { .. }
+            | Fact::Goodbye { .. }
             | Fact::SubscribeSent { .. }
             | Fact::Subscribed { .. }
             | Fact::UnsubscribeSent { .. }

@@ -56,6 +56,35 @@ pub enum Event {
     Final(u8),
 }
 
+impl Event {
+    /// Its kind, for counting.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Event::Op(_) => "operation",
+            Event::Fault(_) => "fault",
+            Event::Calm | Event::Restart | Event::Final(_) => "phase",
+            Event::ToServer { .. } => "bytes to server",
+            Event::FinToServer { .. } => "fin to server",
+            Event::ToClient { .. } => "bytes to client",
+            Event::FinToClient { .. } => "fin to client",
+            Event::Flush { .. } => "flush",
+            Event::ServerClosed { .. } => "server closed",
+            Event::Linger { .. } => "linger",
+            Event::Authenticated { .. } => "authenticated",
+            Event::HandshakeDeadline { .. } => "handshake deadline",
+            Event::Listen { .. } => "listen",
+            Event::Unmute { .. } => "unmute",
+            Event::KeepAlive { .. } => "keep alive",
+            Event::Reconnect { .. } => "reconnect",
+            Event::Apply { .. } => "apply",
+            Event::Applied { .. } => "applied",
+            Event::Look { .. } => "look",
+            Event::Tell { .. } => "tell",
+            Event::Wake { .. } => "wake",
+        }
+    }
+}
+
 struct Entry {
     at: u64,
     tie: u64,

@@ -25,6 +25,7 @@ use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
 use mast_core::store::port::Durability;
 use mast_core::tenant::registry::Registry;
 use node::Node;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::SimStore;
 
@@ -94,6 +95,8 @@ struct World {
     expired: u64,
     verbose: bool,
     shown: usize,
+    /// Events by kind.
+    kinds: BTreeMap<&'static str, u64>,
 }
 
 /// Executes a scenario.
@@ -179,6 +182,7 @@ impl World {
             expired: 0,
             verbose: std::env::var_os("MAST_SIM_TRACE").is_some(),
             shown: 0,
+            kinds: BTreeMap::new(),
             scenario: Arc::new(scenario.clone()),
         };
         let scenario = Arc::clone(&world.scenario);
@@ -208,8 +212,10 @@ impl World {
             }
             events += 1;
             if events > MAX_EVENTS {
-                self.fail("liveness", "the run does not end");
+                let counts = format!("the run does not end: {:?}", self.kinds);
+                self.fail("liveness", &counts);
             }
+            *self.kinds.entry(event.kind()).or_default() += 1;
             let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.happen(event)));
             if let Err(cause) = happened {
                 let text = cause
@@ -247,9 +253,9 @@ impl World {
             Event::Fault(index) => self.fault(index),
             Event::Calm => self.become_calm(),
             Event::Restart => self.restart(),
-            Event::ToServer { link, n } => self.to_server(link, n),
+            Event::ToServer { link, n } => self.reach_server(link, n),
             Event::FinToServer { link } => self.fin_to_server(link),
-            Event::ToClient { link, n } => self.to_client(link, n),
+            Event::ToClient { link, n } => self.reach_client(link, n),
             Event::FinToClient { link } => self.fin_to_client(link),
             Event::Flush { link } => self.flush_and_settle(link),
             Event::ServerClosed { link } => self.server_closed(link),

@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_server(&mut self, link: usize, n: usize) {
+    pub(super) fn reach_server(&mut self, link: usize, n: usize) {
         if self.links[link].dead {
             return;
         }
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_client(&mut self, link: usize, n: usize) {
+    pub(super) fn reach_client(&mut self, link: usize, n: usize) {
         self.links[link].unread += n;
         self.listen(link);
     }
@@ -283,7 +283,8 @@ impl World {
                 self.add(self.now + period, Event::KeepAlive { client, link });
             }
         }
-        if n > 0 {
+        // A socket is writable again when a good part of it is free, not with every byte.
+        if n > 0 && self.links[link].s2c.len() <= self.scenario.world.socket_buffer / 2 {
             self.flush_and_settle(link);
         }
         if std::mem::take(&mut self.links[link].fin_unread) {

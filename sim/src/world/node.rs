@@ -245,6 +245,8 @@ impl World {
             LogEvent::TakenOver { .. } => self.marks.hit("takeover"),
             LogEvent::Violation { why, .. } => self.remark(format!("violation: {why}")),
             LogEvent::StoreTrouble { what, outcome } => {
+                // Too slow for a deadline is harm too.
+                self.ledger.store_harmed = true;
                 self.remark(format!("store trouble: {what}: {outcome}"));
             }
         }
