@@ -147,15 +147,19 @@ pub fn run<E: Engine + Send + 'static>(
             engine.ready().await?;
             Ok::<E, String>(engine)
         };
+        let mut reload = false;
         let mut engine = tokio::select! {
             engine = starting => engine.map_err(ServeError::Engine)?,
             // Nobody was let in yet, so there is nothing to drain.
-            () = until_stopped(&mut signals) => return Ok(()),
+            () = until_stopped(&mut signals, &mut reload) => return Ok(()),
         };
         listening.ready();
         notify::tell(notify::Phase::Ready);
         tokio::spawn(notify::watchdog(engine.pulse()));
         let mut reloader = Reloader { sources, config, log, auth, tls };
+        if reload {
+            reload_all(&mut engine, &mut reloader);
+        }
         live(&mut engine, &mut signals, &mut reloader, &listening).await
     });
     // A start that was called off may still be at work; what it writes is written as if it were killed.
@@ -175,9 +179,11 @@ fn log_panics() {
     }));
 }
 
-/// Waits for a signal that stops. A reload has no use before the start is through: the files were just read.
-async fn until_stopped(signals: &mut Signals) {
-    while signals.next().await == Request::Reload {}
+/// Waits for a signal that stops. A reload that is asked for meanwhile is remembered.
+async fn until_stopped(signals: &mut Signals, reload: &mut bool) {
+    while signals.next().await == Request::Reload {
+        *reload = true;
+    }
 }
 
 async fn serve_admin(socket: std::net::TcpListener, router: axum::Router) {
@@ -199,17 +205,7 @@ async fn live<E: Engine>(
             reason = engine.failed() => return Err(ServeError::Engine(reason)),
         };
         match request {
-            Request::Reload => {
-                notify::tell(notify::Phase::Reloading);
-                match reloader.reload() {
-                    Ok(config) => {
-                        remark(engine.reload(&config));
-                        tracing::info!("the configuration was reloaded");
-                    }
-                    Err(error) => tracing::error!(%error, "the reload failed; everything stays as it was"),
-                }
-                notify::tell(notify::Phase::Ready);
-            }
+            Request::Reload => reload_all(engine, reloader),
             Request::Drain => break,
             Request::StopNow => return Ok(()),
         }
@@ -226,6 +222,18 @@ async fn live<E: Engine>(
         () = until_stop_now(signals) => tracing::warn!("stopped at once by a second signal"),
     }
     Ok(())
+}
+
+fn reload_all<E: Engine>(engine: &mut E, reloader: &mut Reloader<'_>) {
+    notify::tell(notify::Phase::Reloading);
+    match reloader.reload() {
+        Ok(config) => {
+            remark(engine.reload(&config));
+            tracing::info!("the configuration was reloaded");
+        }
+        Err(error) => tracing::error!(%error, "the reload failed; everything stays as it was"),
+    }
+    notify::tell(notify::Phase::Ready);
 }
 
 async fn until_stop_now(signals: &mut Signals) {

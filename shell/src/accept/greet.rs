@@ -287,7 +287,14 @@ impl Greeter {
                                 acceptor.turn_away(&greeting.peer, refusal);
                                 answer = refuse(match refusal {
                                     Refusal::Memory => Reason::SERVER_BUSY,
-                                    _ => Reason::QUOTA_EXCEEDED,
+                                    Refusal::Connections
+                                    | Refusal::ListenerConnections
+                                    | Refusal::SourceConnections
+                                    | Refusal::Rate
+                                    | Refusal::SourceRate
+                                    | Refusal::Handshakes
+                                    | Refusal::Unauthenticated
+                                    | Refusal::TenantConnections => Reason::QUOTA_EXCEEDED,
                                 });
                             }
                             progress = machine.authenticated(answer, &mut out);
