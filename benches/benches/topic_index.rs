@@ -87,6 +87,7 @@ fn index(c: &mut Criterion) {
             index.heap_bytes() as f64 / filters as f64,
             (0..filters).map(|n| pair(n).0.len()).sum::<usize>() as f64 / filters as f64,
         );
+        println!("longest insert on the way: {:?}", longest_insert(filters));
         let topics = shuffled_topics(filters, 100_000.min(filters));
         let mut group = c.benchmark_group(format!("index_{name}"));
         group.throughput(Throughput::Elements(topics.len() as u64)).sample_size(10);
@@ -126,6 +127,24 @@ fn index(c: &mut Criterion) {
             });
         });
     }
+}
+
+/// The longest single insert while an index grows to `filters`: tables double now and then.
+fn longest_insert(filters: u64) -> std::time::Duration {
+    let mut index = TopicIndex::new(17);
+    let mut longest = std::time::Duration::ZERO;
+    for n in 0..filters {
+        let filter = pair(n).0;
+        let start = now();
+        index.insert(&filter, Sub { key: n, _options: 0 });
+        longest = longest.max(start.elapsed());
+    }
+    longest
+}
+
+#[allow(clippy::disallowed_methods)] // a bench measures
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
 }
 
 fn big_list(c: &mut Criterion) {

@@ -19,6 +19,8 @@ use alloc::{
     vec::Vec,
 };
 
+use crate::topic::matches;
+
 /// What a client wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -203,13 +205,13 @@ impl Principal {
         let decided = self.rules.iter().find_map(|rule| {
             let allowed = match (access, rule.grant) {
                 (Access::Publish | Access::Receive, Grant::Deny) => {
-                    covers(&rule.filter, topic_or_filter).then_some(false)
+                    matches(&rule.filter, topic_or_filter).then_some(false)
                 }
                 (Access::Publish, grant) => {
-                    (grant.writes() && covers(&rule.filter, topic_or_filter)).then_some(true)
+                    (grant.writes() && matches(&rule.filter, topic_or_filter)).then_some(true)
                 }
                 (Access::Receive, grant) => {
-                    (grant.reads() && covers(&rule.filter, topic_or_filter)).then_some(true)
+                    (grant.reads() && matches(&rule.filter, topic_or_filter)).then_some(true)
                 }
                 (Access::Subscribe, Grant::Deny) => covers(&rule.filter, topic_or_filter).then_some(false),
                 (Access::Subscribe, grant) => {
@@ -444,7 +446,7 @@ mod tests {
             }
         }
         let topics = topics();
-        let matched = |f: &str| topics.iter().filter(|t| covers(f, t)).collect::<Vec<_>>();
+        let matched = |f: &str| topics.iter().filter(|t| matches(f, t)).collect::<Vec<_>>();
         for f in &filters {
             for g in &filters {
                 let (mf, mg) = (matched(f), matched(g));

@@ -21,25 +21,13 @@ pub enum ShareStrategy {
     HashTopic,
 }
 
-/// What happens when an absent session's backlog reaches its limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OfflinePolicy {
-    /// The oldest messages give way; the drop is counted.
-    #[default]
-    DropOldest,
-    /// New messages are refused to the publisher with 0x97.
-    RefuseNew,
-}
-
-/// Limits on what is kept for a session while it is away.
+/// Limits on what is kept for a session while it is away. The oldest messages give way; the drop is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct OfflineLimits {
     /// Messages per session.
     pub max_messages: u64,
     /// Bytes (topic + properties + payload) per session.
     pub max_bytes: u64,
-    /// Which end gives way.
-    pub policy: OfflinePolicy,
 }
 
 /// All settings of a shard. Shared by all shards of a node.
@@ -51,6 +39,12 @@ pub struct Settings {
     pub receive_maximum: u16,
     /// Upper bound on unacknowledged deliveries to one client, whatever it announces.
     pub max_inflight_out: u16,
+    /// MQTT 3.1 and 3.1.1 are accepted.
+    pub accept_v3: bool,
+    /// MQTT 5 is accepted.
+    pub accept_v5: bool,
+    /// A client without an id gets one.
+    pub assign_client_id: bool,
     /// Highest QoS accepted.
     pub max_qos: QoS,
     /// Retained messages are available.
@@ -99,6 +93,15 @@ pub struct Settings {
     pub durability: Durability,
     /// Limits while away.
     pub offline: OfflineLimits,
+    /// Publishes of QoS 0 that a durable subscription wants are logged like others, and so reach its session
+    /// later if it is away or behind.
+    pub keep_qos0: bool,
+    /// Largest will: topic, properties and payload, bytes.
+    pub max_will_size: u32,
+    /// Longest Will Delay Interval granted, seconds.
+    pub will_delay_max: u32,
+    /// How long an incomplete packet may take, within what keep alive allows, milliseconds.
+    pub packet_timeout_ms: u64,
     /// Check payloads that say they are UTF-8.
     pub payload_format_check: bool,
     /// Choice among group members.
@@ -119,6 +122,9 @@ impl Default for Settings {
             max_packet: 1024 * 1024,
             receive_maximum: 64,
             max_inflight_out: 64,
+            accept_v3: true,
+            accept_v5: true,
+            assign_client_id: true,
             max_qos: QoS::ExactlyOnce,
             retain_available: true,
             wildcard_available: true,
@@ -142,11 +148,11 @@ impl Default for Settings {
             gate_deadline_ms: 15_000,
             cursor_flush_ms: 1000,
             durability: Durability::Synced,
-            offline: OfflineLimits {
-                max_messages: 10_000,
-                max_bytes: 64 * 1024 * 1024,
-                policy: OfflinePolicy::DropOldest,
-            },
+            offline: OfflineLimits { max_messages: 10_000, max_bytes: 64 * 1024 * 1024 },
+            keep_qos0: false,
+            max_will_size: 128 * 1024,
+            will_delay_max: u32::MAX,
+            packet_timeout_ms: 30_000,
             payload_format_check: true,
             share_strategy: ShareStrategy::RoundRobin,
             share_absence_ms: 30_000,

@@ -4,7 +4,9 @@
 //! still due and arms another if not, so that a keep-alive costs nothing per packet.
 
 use crate::time::Mono;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 /// A tick is 2^14 µs (16.4 ms): far within the 0.5 s that keep-alive allows.
 const TICK_BITS: u32 = 14;
@@ -21,6 +23,33 @@ struct Entry<T> {
     nth: u64,
     item: T,
 }
+
+impl<T> Entry<T> {
+    fn order(&self) -> (u64, u64) {
+        (self.at, self.nth)
+    }
+}
+
+/// The earlier entry is the greater one, as the heap wants it.
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.order().cmp(&self.order())
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
 
 #[derive(Clone, Debug)]
 struct Slot<T> {
@@ -63,6 +92,9 @@ struct Level<T> {
 /// Items that become due at a point of time each.
 #[derive(Clone, Debug)]
 pub struct Wheel<T> {
+    /// Timers of the tick that `place` is in, and of earlier ones. A heap, because `expire` may be called many
+    /// times within a tick.
+    current: BinaryHeap<Entry<T>>,
     levels: [Level<T>; LEVELS],
     /// Timers beyond the 76 hours (2^24 ticks) that `place` is in; looked through when these end.
     far: Slot<T>,
@@ -82,6 +114,7 @@ impl<T: Copy> Wheel<T> {
     pub fn new(start: Mono) -> Wheel<T> {
         let level = |_| Level { occupied: 0, slots: [const { Slot::new() }; SLOTS] };
         Wheel {
+            current: BinaryHeap::new(),
             levels: [0; LEVELS].map(level),
             far: Slot::new(),
             place: start.0 >> TICK_BITS,
@@ -101,11 +134,11 @@ impl<T: Copy> Wheel<T> {
     }
 
     fn put(&mut self, entry: Entry<T>) {
-        let tick = (entry.at >> TICK_BITS).max(self.place);
-        let level = match tick ^ self.place {
-            0 => 0,
-            differ => (differ.ilog2() / SLOT_BITS) as usize,
-        };
+        let tick = entry.at >> TICK_BITS;
+        if tick <= self.place {
+            return self.current.push(entry);
+        }
+        let level = ((tick ^ self.place).ilog2() / SLOT_BITS) as usize;
         match self.levels.get_mut(level) {
             Some(l) => {
                 let slot = digit(tick, level);
@@ -116,28 +149,34 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// When to call [`expire`](Self::expire) next: at the end of the earliest timer's tick, so that all
-    /// timers of a tick share a wake-up. `None` without timers. O(1).
+    /// When to call [`expire`](Self::expire) next: in the last microsecond of the earliest timer's tick, so
+    /// that all timers of a tick share a wake-up. `None` without timers. O(1).
     #[must_use]
     pub fn next_wake(&self) -> Option<Mono> {
-        let tick_end = || Mono(((self.earliest >> TICK_BITS) + 1).saturating_mul(1 << TICK_BITS));
-        (self.count > 0).then(tick_end)
+        (self.count > 0).then_some(Mono(self.earliest | ((1 << TICK_BITS) - 1)))
     }
 
     /// Appends all timers with `at <= now` to `out`, ordered by `at`, then by insertion. O(1) if there is
-    /// none; otherwise in proportion to the timers that are due or change level, however far `now` jumps.
+    /// none; otherwise in proportion to the timers that are due (n log n) or
+    /// change level, however far `now` jumps.
     pub fn expire(&mut self, now: Mono, out: &mut Vec<(Mono, T)>) {
         if self.count == 0 || now.0 < self.earliest {
             return;
         }
         let mut due = core::mem::take(&mut self.due);
         self.advance(now.0, &mut due);
+        while self.current.peek().is_some_and(|e| e.at <= now.0) {
+            due.extend(self.current.pop());
+        }
         // `nth` differs for all, so the unstable sort has one outcome.
-        due.sort_unstable_by_key(|e| (e.at, e.nth));
+        due.sort_unstable_by_key(Entry::order);
         out.extend(due.iter().map(|e| (Mono(e.at), e.item)));
         self.count -= due.len();
         due.clear();
         due.shrink_to(KEEP);
+        if self.current.is_empty() {
+            self.current.shrink_to(KEEP);
+        }
         self.due = due;
         self.earliest = self.find_earliest();
     }
@@ -145,10 +184,12 @@ impl<T: Copy> Wheel<T> {
     /// Moves the wheel to `now`: what is due goes to `due`, what now shares more digits with the wheel's
     /// place moves to a lower level.
     fn advance(&mut self, now: u64, due: &mut Vec<Entry<T>>) {
-        let target = (now >> TICK_BITS).max(self.place);
-        let differ = target ^ self.place;
+        let target = now >> TICK_BITS;
+        if target <= self.place {
+            return;
+        }
+        let top = ((target ^ self.place).ilog2() / SLOT_BITS) as usize;
         self.place = target;
-        let top = if differ == 0 { 0 } else { (differ.ilog2() / SLOT_BITS) as usize };
         for level in 0..LEVELS.min(top + 1) {
             // Below the highest digit that changes, everything lies behind; at it, the lower slots.
             let behind = if level < top { u64::MAX } else { (1 << digit(target, level)) - 1 };
@@ -175,6 +216,9 @@ impl<T: Copy> Wheel<T> {
     }
 
     fn find_earliest(&self) -> u64 {
+        if let Some(first) = self.current.peek() {
+            return first.at;
+        }
         let first =
             |l: &Level<T>| (l.occupied != 0).then(|| l.slots[l.occupied.trailing_zeros() as usize].earliest);
         // Every timer of a level is earlier than all of the next one.

@@ -47,9 +47,21 @@ fn plain_connect(version: Version) -> Connect<'static> {
 
 #[test]
 fn a_minimal_connect_of_each_version() {
-    both_ways("10 10 0006 'MQIsdp' 03 02 003c 0002 'ab'", Version::V5, &Packet::Connect(plain_connect(Version::V31)));
-    both_ways("10 0e 0004 'MQTT' 04 02 003c 0002 'ab'", Version::V5, &Packet::Connect(plain_connect(Version::V311)));
-    both_ways("10 0f 0004 'MQTT' 05 02 003c 00 0002 'ab'", Version::V31, &Packet::Connect(plain_connect(Version::V5)));
+    both_ways(
+        "10 10 0006 'MQIsdp' 03 02 003c 0002 'ab'",
+        Version::V5,
+        &Packet::Connect(plain_connect(Version::V31)),
+    );
+    both_ways(
+        "10 0e 0004 'MQTT' 04 02 003c 0002 'ab'",
+        Version::V5,
+        &Packet::Connect(plain_connect(Version::V311)),
+    );
+    both_ways(
+        "10 0f 0004 'MQTT' 05 02 003c 00 0002 'ab'",
+        Version::V31,
+        &Packet::Connect(plain_connect(Version::V5)),
+    );
 }
 
 #[test]
@@ -126,7 +138,11 @@ fn a_password_without_user_name_cannot_be_written_before_mqtt_5() {
 
 #[test]
 fn a_3_1_connect_may_announce_a_user_name_that_is_not_there() {
-    decodes("10 10 0006 'MQIsdp' 03 c2 003c 0002 'ab'", Version::V31, &Packet::Connect(plain_connect(Version::V31)));
+    decodes(
+        "10 10 0006 'MQIsdp' 03 c2 003c 0002 'ab'",
+        Version::V31,
+        &Packet::Connect(plain_connect(Version::V31)),
+    );
     let named = Packet::Connect(Connect { username: Some("u"), ..plain_connect(Version::V31) });
     decodes("10 13 0006 'MQIsdp' 03 c2 003c 0002 'ab' 0001 'u'", Version::V31, &named);
 }
@@ -189,7 +205,8 @@ fn connack_with_every_property() {
         Property::SubscriptionIdAvailable(false),
         Property::SharedAvailable(true),
     ]);
-    let packet = Packet::ConnAck(ConnAck { session_present: false, code: Reason::SUCCESS, props: list.as_props() });
+    let packet =
+        Packet::ConnAck(ConnAck { session_present: false, code: Reason::SUCCESS, props: list.as_props() });
     both_ways(
         "20 37 00 00 34 11 00000001 12 0001 'i' 13 0009 15 0001 'm' 16 0000 1a 0001 'r' 1c 0001 's' 1f 0001 'y' \
          21 0001 22 0002 24 01 25 00 27 00000003 28 01 29 00 2a 01",
@@ -219,7 +236,15 @@ fn connack_with_every_property() {
 #[test]
 fn publish_of_each_quality() {
     let publish = |dup, qos, retain, packet_id| {
-        Packet::Publish(Publish { dup, qos, retain, topic: "a/b", packet_id, props: Props::EMPTY, payload: b"hi" })
+        Packet::Publish(Publish {
+            dup,
+            qos,
+            retain,
+            topic: "a/b",
+            packet_id,
+            props: Props::EMPTY,
+            payload: b"hi",
+        })
     };
     both_ways("30 07 0003 'a/b' 'hi'", Version::V311, &publish(false, QoS::AtMostOnce, false, 0));
     both_ways("31 08 0003 'a/b' 00 'hi'", Version::V5, &publish(false, QoS::AtMostOnce, true, 0));
@@ -263,15 +288,32 @@ fn acknowledgements_in_all_their_lengths() {
     }
     decodes("40 03 0102 00", Version::V5, &Packet::PubAck(ack(Reason::SUCCESS, Props::EMPTY)));
     decodes("40 04 0102 00 00", Version::V5, &Packet::PubAck(ack(Reason::SUCCESS, Props::EMPTY)));
-    both_ways("40 03 0102 10", Version::V5, &Packet::PubAck(ack(Reason::NO_MATCHING_SUBSCRIBERS, Props::EMPTY)));
-    both_ways("62 03 0102 92", Version::V5, &Packet::PubRel(ack(Reason::PACKET_IDENTIFIER_NOT_FOUND, Props::EMPTY)));
-    both_ways("50 09 0102 97 05 1f 0002 'no'", Version::V5, &Packet::PubRec(ack(Reason::QUOTA_EXCEEDED, list.as_props())));
-    both_ways("70 09 0102 00 05 1f 0002 'no'", Version::V5, &Packet::PubComp(ack(Reason::SUCCESS, list.as_props())));
+    both_ways(
+        "40 03 0102 10",
+        Version::V5,
+        &Packet::PubAck(ack(Reason::NO_MATCHING_SUBSCRIBERS, Props::EMPTY)),
+    );
+    both_ways(
+        "62 03 0102 92",
+        Version::V5,
+        &Packet::PubRel(ack(Reason::PACKET_IDENTIFIER_NOT_FOUND, Props::EMPTY)),
+    );
+    both_ways(
+        "50 09 0102 97 05 1f 0002 'no'",
+        Version::V5,
+        &Packet::PubRec(ack(Reason::QUOTA_EXCEEDED, list.as_props())),
+    );
+    both_ways(
+        "70 09 0102 00 05 1f 0002 'no'",
+        Version::V5,
+        &Packet::PubComp(ack(Reason::SUCCESS, list.as_props())),
+    );
 }
 
 #[test]
 fn in_3_1_a_pubrel_subscribe_or_unsubscribe_may_carry_dup() {
-    for (bytes, id) in [("6a 02 0001", 0x60), ("8a 06 0001 0001 'a' 01", 0x80), ("aa 05 0001 0001 'a'", 0xA0)] {
+    for (bytes, id) in [("6a 02 0001", 0x60), ("8a 06 0001 0001 'a' 01", 0x80), ("aa 05 0001 0001 'a'", 0xA0)]
+    {
         let bytes = hex(bytes);
         assert_eq!(one(&bytes, Version::V31).map(|p| p.packet_type().first_byte() & 0xF0), Ok(id));
         assert_eq!(one(&bytes, Version::V311).unwrap_err().statement, "MQTT-2.1.3-1");
@@ -283,7 +325,8 @@ fn in_3_1_a_pubrel_subscribe_or_unsubscribe_may_carry_dup() {
 fn subscribe_and_its_options() {
     let mut filters = FiltersBuf::new();
     filters.push("a/+", SubOptions::new(QoS::AtLeastOnce)).unwrap();
-    let odd = SubOptions { qos: QoS::ExactlyOnce, no_local: true, retain_as_published: true, retain_handling: 2 };
+    let odd =
+        SubOptions { qos: QoS::ExactlyOnce, no_local: true, retain_as_published: true, retain_handling: 2 };
     filters.push("#", odd).unwrap();
     let list = props(&[Property::SubscriptionId(300)]);
     let packet =
@@ -345,6 +388,7 @@ fn pings_disconnect_and_auth() {
     both_ways("e0 07 00 05 11 00000001", Version::V5, &with(Reason::SUCCESS, list.as_props()));
     let list = props(&[Property::AuthMethod("m"), Property::AuthData(b"d")]);
     both_ways("f0 00", Version::V5, &Packet::Auth(Auth { reason: Reason::SUCCESS, props: Props::EMPTY }));
+    decodes("f0 02 00 00", Version::V5, &Packet::Auth(Auth { reason: Reason::SUCCESS, props: Props::EMPTY }));
     both_ways(
         "f0 0a 18 08 15 0001 'm' 16 0001 'd'",
         Version::V5,

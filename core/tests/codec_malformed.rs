@@ -356,7 +356,7 @@ fn pings_disconnect_and_auth() {
         (V5, "e0 07 00 05 21 0001 0000", 0x81, ""),
         (V5, "e0 0c 00 0a 11 00000001 11 00000001", 0x82, ""),
         (V5, "f0 01 00", 0x81, ""),
-        (V5, "f0 02 00 00", 0x82, ""),
+        (V5, "f0 05 00 03 1f 0000", 0x82, ""),
         (V5, "f0 02 18 00", 0x82, ""),
         (V5, "f0 06 01 04 15 0001 'm'", 0x82, "MQTT-3.15.2-1"),
         (V5, "f0 06 18 04 16 0001 'd'", 0x82, ""),
@@ -380,9 +380,14 @@ fn the_sender_decides_what_may_be_sent() {
         assert!(server(both, Version::V5), "{both}");
     }
     let connect = "10 0f 0004 'MQTT' 05 02 003c 00 0002 'ab'";
-    for client_only in
-        [connect, "82 07 0001 00 0001 'a' 00", "a2 06 0001 00 0001 'a'", "c0 00", "e0 01 04", "f0 06 19 04 15 0001 'm'"]
-    {
+    for client_only in [
+        connect,
+        "82 07 0001 00 0001 'a' 00",
+        "a2 06 0001 00 0001 'a'",
+        "c0 00",
+        "e0 01 04",
+        "f0 06 19 04 15 0001 'm'",
+    ] {
         assert_eq!(client(client_only), Ok(()), "{client_only}");
         assert!(!server(client_only, Version::V5), "{client_only}");
     }

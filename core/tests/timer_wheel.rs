@@ -12,6 +12,8 @@ const TICK: u64 = 1 << 14;
 enum Op {
     /// A timer at so many µs from now, or before now.
     Insert(i64),
+    /// A timer at the same time as the last one.
+    InsertAgain,
     /// Time passes.
     Pass(u64),
     /// Time passes to the wake-up the wheel asks for.
@@ -27,6 +29,7 @@ fn span() -> impl Strategy<Value = u64> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => span().prop_map(|s| Op::Insert(s as i64)),
+        4 => Just(Op::InsertAgain),
         1 => span().prop_map(|s| Op::Insert(-(s as i64))),
         2 => Just(Op::Wake),
         2 => span().prop_map(Op::Pass),
@@ -46,11 +49,12 @@ proptest! {
         let mut now = start;
         let mut wheel = Wheel::new(Mono(start));
         let mut model: BTreeMap<(u64, u32), u32> = BTreeMap::new();
-        let mut next = 0;
+        let (mut next, mut again) = (0, start);
         for op in ops {
             match op {
-                Op::Insert(delta) => {
-                    let at = now.saturating_add_signed(delta);
+                Op::Insert(_) | Op::InsertAgain => {
+                    let at = if let Op::Insert(delta) = op { now.saturating_add_signed(delta) } else { again };
+                    again = at;
                     wheel.insert(Mono(at), next);
                     model.insert((at, next), next);
                     next += 1;
@@ -87,6 +91,22 @@ fn timers_inserted_in_the_past_fire_at_the_next_expire() {
     wheel.expire(Mono(1_000_000), &mut fired);
     assert_eq!(fired, [(Mono(3), 'b'), (Mono(5), 'a')]);
     assert_eq!(wheel.next_wake(), None);
+}
+
+/// The later ones are put where the first has not yet come down to.
+#[test]
+fn timers_of_the_same_time_fire_in_the_order_of_insertion() {
+    let at = Mono(5_000_000_000);
+    let mut wheel = Wheel::new(Mono(0));
+    let mut fired = Vec::new();
+    for (n, left) in [4_000_000_000, 60_000_000, 500_000, 20_000, 10, 0].into_iter().enumerate() {
+        // Something must be due for the wheel to move.
+        wheel.insert(Mono(at.0 - left), 100 + n);
+        wheel.insert(at, n);
+        wheel.expire(Mono(at.0 - left), &mut fired);
+    }
+    let order: Vec<usize> = fired.iter().map(|(_, n)| *n).collect();
+    assert_eq!(order, [100, 101, 102, 103, 104, 0, 1, 2, 3, 4, 105, 5]);
 }
 
 #[test]

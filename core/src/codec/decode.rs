@@ -232,8 +232,10 @@ fn auth<'a>(r: &mut Reader<'a>, version: Version) -> Result<Auth<'a>, Violation>
     }
     let props = Props::read(r, Place::Auth)?;
     r.end()?;
-    // The short form above has no room for the method; every other form must have it (3.15.2.2.2).
-    if !props.has(prop_id::AUTH_METHOD) {
+    // Success without properties has no method, in the short form and, so, in this one; else it must be there
+    // (3.15.2.2.2).
+    let bare = reason == Reason::SUCCESS && props.is_empty();
+    if !bare && !props.has(prop_id::AUTH_METHOD) {
         return Err(AUTH_METHOD);
     }
     Ok(Auth { reason, props })

@@ -56,7 +56,7 @@ impl Shard {
         conn.aliases_out = AliasesOut::new(out_max, self.hash_seed);
         conn.username.clone_from(&admission.identity.principal);
         conn.auth_method.clone_from(&admission.auth_method);
-        let keep_alive = granted_keep_alive(connect.keep_alive, settings.keep_alive_max);
+        let keep_alive = granted_keep_alive(connect.version, connect.keep_alive, settings.keep_alive_max);
         conn.keep_alive_micros = u64::from(keep_alive) * 1_500_000;
         conn.hold.clone_from(&admission.leftover);
     }
@@ -244,7 +244,7 @@ impl Shard {
         let mut props = PropsBuf::new();
         if admission.version == Version::V5 {
             let s = &self.plane.settings;
-            let keep_alive = granted_keep_alive(connect.keep_alive, s.keep_alive_max);
+            let keep_alive = granted_keep_alive(connect.version, connect.keep_alive, s.keep_alive_max);
             let mut list: Vec<Property<'_>> = Vec::new();
             if connect.props.session_expiry().unwrap_or(0) != expiry {
                 list.push(Property::SessionExpiry(expiry));
@@ -316,11 +316,13 @@ impl Shard {
     }
 }
 
-/// Keep alive under the operator's cap, seconds; a client that wants none gets the cap.
-fn granted_keep_alive(asked: u16, max: u16) -> u16 {
+/// Keep alive under the operator's cap, seconds; a client that wants none gets the cap. Before MQTT 5 a client
+/// cannot be told of a shorter one, so its own holds (3.1.1, [MQTT-3.1.2-24]).
+fn granted_keep_alive(version: Version, asked: u16, max: u16) -> u16 {
     match (asked, max) {
         (asked, 0) => asked,
         (0, max) => max,
-        (asked, max) => asked.min(max),
+        (asked, max) if version.is_v5() => asked.min(max),
+        (asked, _) => asked,
     }
 }

@@ -280,6 +280,15 @@ impl Handshake {
     fn check_connect(&self, connect: &Connect<'_>) -> Result<(), Violation> {
         let settings = &self.config.settings;
         let violation = |reason, why, statement| Err(Violation { reason, why, statement });
+        let spoken = if connect.version == Version::V5 { settings.accept_v5 } else { settings.accept_v3 };
+        if !spoken {
+            let why = "this protocol version is turned off";
+            return violation(Reason::UNSUPPORTED_PROTOCOL_VERSION, why, "MQTT-3.1.2-2");
+        }
+        if connect.client_id.is_empty() && !settings.assign_client_id {
+            let why = "an empty client id, and none is assigned";
+            return violation(Reason::CLIENT_IDENTIFIER_NOT_VALID, why, "MQTT-3.1.3-8");
+        }
         if connect.client_id.is_empty() && connect.version < Version::V5 && !connect.clean_start {
             return violation(
                 Reason::CLIENT_IDENTIFIER_NOT_VALID,
@@ -290,9 +299,22 @@ impl Handshake {
         if connect.client_id.is_empty() && connect.version == Version::V31 {
             return violation(Reason::CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a client id", "");
         }
+        let will_props = connect.will.as_ref().map_or(Props::EMPTY, |w| w.props);
+        let (mut count, mut bytes) = (0, 0);
+        for (name, value) in connect.props.user_properties().chain(will_props.user_properties()) {
+            count += 1;
+            bytes += name.len() + value.len();
+        }
+        if count > settings.max_user_properties as usize || bytes > settings.max_user_property_bytes as usize
+        {
+            return violation(Reason::QUOTA_EXCEEDED, "too many user properties", "");
+        }
         let Some(will) = &connect.will else { return Ok(()) };
         if let Err(error) = crate::topic::check_name(will.topic, &settings.topic_limits) {
             return violation(Reason::TOPIC_NAME_INVALID, error.why(), "MQTT-3.1.3-11");
+        }
+        if will.topic.len() + will.props.raw().len() + will.payload.len() > settings.max_will_size as usize {
+            return violation(Reason::PACKET_TOO_LARGE, "the will is larger than allowed", "");
         }
         if will.topic.starts_with('$') {
             return violation(Reason::NOT_AUTHORIZED, "a will may not go to a $ topic", "");
@@ -423,8 +445,12 @@ impl Handshake {
     }
 }
 
-/// Writes a refusing CONNACK, unless even that is larger than the client takes [MQTT-3.1.2-24].
+/// Writes a refusing CONNACK, unless even that is larger than the client takes [MQTT-3.1.2-24], or the client's
+/// version has no code for the reason (3.1.1, [MQTT-3.2.2-6]).
 pub fn put_refusal(code: Reason, version: Version, max_packet: u32, out: &mut Vec<u8>) {
+    if !version.is_v5() && code.v3_return_code().is_none() {
+        return;
+    }
     let packet = Packet::ConnAck(ConnAck { session_present: false, code, props: Props::EMPTY });
     if packet.encoded_len(version) <= max_packet as usize {
         // Cannot fail: there are no strings in it.

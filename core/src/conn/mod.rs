@@ -15,6 +15,7 @@ use crate::conn::acks::AckQueue;
 use crate::conn::alias::{AliasesIn, AliasesOut};
 use crate::conn::outbuf::OutBuf;
 use crate::ids::{ConnId, SessionId};
+use crate::publish::cache::RouteCache;
 use crate::tenant::mount::Mount;
 use crate::time::Mono;
 use alloc::boxed::Box;
@@ -44,6 +45,8 @@ pub(crate) struct Conn {
     pub dirty: bool,
     /// The driver was told to stop reading.
     pub paused: bool,
+    /// The driver itself does not read it for now.
+    pub unread: bool,
     /// Bytes not yet processed: an incomplete frame, or whatever came while nothing could be processed.
     pub hold: Vec<u8>,
     /// Silence allowed, µs; 0 = any.
@@ -59,6 +62,8 @@ pub(crate) struct Conn {
     pub problem_info: bool,
     pub aliases_in: AliasesIn,
     pub aliases_out: AliasesOut,
+    /// What is known of the topic it published to last.
+    pub route: Option<Box<RouteCache>>,
     pub acks: AckQueue,
     /// QoS 1 and 2 publishes received on this connection that are not finished (MQTT 5, 4.9).
     pub open_publishes: u32,
@@ -84,6 +89,7 @@ impl Conn {
             out: OutBuf::default(),
             dirty: false,
             paused: false,
+            unread: false,
             hold: Vec::new(),
             keep_alive_micros: 0,
             last_seen: now,
@@ -93,6 +99,7 @@ impl Conn {
             problem_info: true,
             aliases_in: AliasesIn::default(),
             aliases_out: AliasesOut::default(),
+            route: None,
             acks: AckQueue::default(),
             open_publishes: 0,
             acks_max: u16::MAX,

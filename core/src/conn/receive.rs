@@ -146,7 +146,10 @@ impl Shard {
                 self.plane.write(id, |conn| conn.out.tail().extend_from_slice(&[0xD0, 0x00]));
                 Ok(())
             }
-            Packet::Disconnect(disconnect) => self.disconnect_in(id, session, disconnect),
+            Packet::Disconnect(disconnect) => {
+                codec::check_from_client(packet)?;
+                self.disconnect_in(id, session, disconnect)
+            }
             Packet::Auth(auth) if version == Version::V5 => self.reauthenticate(id, auth),
             // [MQTT-3.1.0-2]
             Packet::Connect(_) => Err(protocol_error("second CONNECT on a connection", "MQTT-3.1.0-2")),

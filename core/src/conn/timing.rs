@@ -5,9 +5,8 @@ use crate::conn::Phase;
 use crate::ids::ConnId;
 use crate::shard::Shard;
 use crate::shard::timers::Timer;
+use crate::time::Now;
 
-/// How long an incomplete packet may take where keep alive is off, µs.
-const PARTIAL_MICROS: u64 = 30_000_000;
 /// Pause before a connection that is overdue, and excused, is looked at again, µs.
 const AGAIN_MICROS: u64 = 500_000;
 /// How often a connection without keep alive is looked at, µs.
@@ -17,8 +16,9 @@ impl Shard {
     pub(crate) fn arm_idle(&mut self, id: ConnId) {
         let now = self.plane.now.mono;
         let stall = self.plane.settings.stall_ms * 1000;
+        let partial = self.plane.settings.packet_timeout_ms * 1000;
         let Some(conn) = self.plane.conn(id) else { return };
-        let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)));
+        let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)).min(partial.max(1000)));
         if conn.keep_alive_micros > 0 {
             due = due.min(conn.last_seen.after_micros(conn.keep_alive_micros));
         }
@@ -29,24 +29,38 @@ impl Shard {
         self.at(due, Timer::Idle(id));
     }
 
+    /// The driver reads a connection no further for now, or again: until then its silence says nothing.
+    pub fn set_unread(&mut self, now: Now, id: ConnId, unread: bool) {
+        let Some(conn) = self.plane.conn(id) else { return };
+        conn.unread = unread;
+        conn.last_seen = now.mono;
+    }
+
+    /// True if a connection has published: reading it may bring more to keep.
+    pub fn has_published(&mut self, id: ConnId) -> bool {
+        self.plane.conn(id).is_some_and(|conn| conn.route.is_some())
+    }
+
     pub(crate) fn idle_due(&mut self, id: ConnId) {
         let now = self.plane.now.mono;
         let stall = self.plane.settings.stall_ms * 1000;
+        let partial = self.plane.settings.packet_timeout_ms * 1000;
         let Some(conn) = self.plane.conn(id) else { return };
         if conn.phase == Phase::Closing {
             return;
         }
         let silent = now.micros_since(conn.last_seen);
         // While we don't read it ourselves, its silence says nothing.
-        if conn.keep_alive_micros > 0 && silent >= conn.keep_alive_micros && !conn.paused {
+        let unread = conn.paused || conn.unread;
+        if conn.keep_alive_micros > 0 && silent >= conn.keep_alive_micros && !unread {
             // [MQTT-3.1.2-22]
             self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
             return;
         }
-        if conn.keep_alive_micros == 0 && !conn.hold.is_empty() && !conn.paused {
+        if !conn.hold.is_empty() && !unread {
             // Counted from when it was first seen incomplete: the silence before it was allowed.
             let since = conn.partial_since.filter(|since| conn.last_seen <= *since);
-            if since.is_some_and(|since| now.micros_since(since) >= PARTIAL_MICROS) {
+            if since.is_some_and(|since| now.micros_since(since) >= partial) {
                 self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
                 return;
             }

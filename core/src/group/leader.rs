@@ -111,7 +111,7 @@ impl Shard {
             feed,
             outstanding: BTreeMap::new(),
             next_delivery: 1,
-            turn: usize::MAX,
+            turn: 0,
             durable: false,
             finished,
             moved: false,
@@ -230,20 +230,21 @@ impl Shard {
             return;
         }
         let source = if item.pos.is_some() { Source::Log } else { Source::Live };
-        if item.parts.qos == QoS::AtMostOnce {
+        let live_only = item.parts.qos == QoS::AtMostOnce && item.pos.is_none();
+        if live_only {
             // Unlogged and never kept: to somebody who is there, or to nobody.
             if group.members.iter().all(|m| m.window == 0) {
                 self.plane.counters.drop(Drop::GroupUnavailable);
                 return;
             }
-        } else if let Some((partition, seq)) = item.pos {
-            if group.feed.read_pos.covers(partition, seq) || group.feed.behind {
-                return;
-            }
+        } else if let Some((partition, seq)) = item.pos
+            && (group.feed.read_pos.covers(partition, seq) || group.feed.behind)
+        {
+            return;
         }
         let logged = item.pos.is_some();
         if group.feed.behind || group.feed.is_full(max_messages, max_bytes) {
-            if item.parts.qos == QoS::AtMostOnce {
+            if live_only {
                 self.plane.counters.drop(Drop::SlowConsumerQos0);
                 return;
             }

@@ -90,7 +90,6 @@ impl Group {
             return None;
         }
         let first = match strategy {
-            // `turn` starts at the greatest number, so that the first turn is member 0.
             ShareStrategy::RoundRobin => self.turn.wrapping_add(1),
             ShareStrategy::Sticky => self.turn,
             ShareStrategy::Random => random as usize,
@@ -136,14 +135,17 @@ pub(crate) struct Waiting {
     pub reply: PeerMsg,
 }
 
+/// Tenant, group and filter.
+pub(crate) type GroupName = (TenantId, Box<str>, Box<str>);
+
 /// The groups that a shard leads.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub slab: Slab<Group>,
-    pub by_name: BTreeMap<(TenantId, Box<str>, Box<str>), (u32, u32)>,
+    pub by_name: BTreeMap<GroupName, (u32, u32)>,
     pub waiting: BTreeMap<u64, Waiting>,
     /// Cursors of groups that no member has joined since the start.
-    pub restored: BTreeMap<(TenantId, Box<str>, Box<str>), CursorRecord>,
+    pub restored: BTreeMap<GroupName, CursorRecord>,
 }
 
 impl Groups {

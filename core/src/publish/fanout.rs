@@ -74,7 +74,16 @@ impl Shard {
         let Some(tenant) = self.tenants.get(item.parts.tenant.0 as usize) else { return false };
         let mut lists = core::mem::take(&mut self.lists);
         lists.clear();
-        tenant.index.matches(item.parts.topic, &mut lists);
+        let generation = tenant.index.generation();
+        let cache = self.route_now.as_mut();
+        if let Some(known) = cache.as_ref().and_then(|c| c.lists(item.parts.topic, generation)) {
+            lists.extend_from_slice(known);
+        } else {
+            tenant.index.matches(item.parts.topic, &mut lists);
+            if let Some(cache) = cache {
+                cache.set_lists(item.parts.topic, generation, &lists);
+            }
+        }
         let total: usize = lists.iter().map(|l| tenant.index.list(*l).len()).sum();
         let single = lists.len() == 1;
         if single && total <= AT_ONCE {

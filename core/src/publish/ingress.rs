@@ -64,19 +64,43 @@ impl Shard {
         publish: &Publish<'_>,
         topic: &str,
     ) -> Result<(), Violation> {
-        self.check_publish(publish, topic)?;
+        // Taken out for the time of this publish, and put back below.
+        self.route_now = self.plane.conn(id).and_then(|c| c.route.take());
+        let outcome = self.publish_cached(id, session_id, publish, topic);
+        let cache = self.route_now.take();
+        if let Some(conn) = self.plane.conn(id) {
+            conn.route = cache;
+        }
+        outcome
+    }
+
+    fn publish_cached(
+        &mut self,
+        id: ConnId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Result<(), Violation> {
+        let rules = self.rules_version;
+        let known_topic = self.route_now.as_ref().is_some_and(|c| c.knows(topic, rules));
+        self.check_publish(publish, topic, known_topic)?;
         let settings_receive_max = self.plane.settings.receive_maximum;
         let wall = self.plane.now.wall;
         let expiry = cap_expiry(publish.props.message_expiry(), &self.plane.settings);
         let Some(session) = self.plane.session(session_id) else { return Ok(()) };
         let (mount, uid) = (session.mount, session.uid);
         let known = publish.qos == QoS::ExactlyOnce && session.inbound.contains(&publish.packet_id);
-        let denied =
-            session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
-                || topic.starts_with("$SYS");
+        if !known_topic {
+            let denied =
+                session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
+                    || topic.starts_with("$SYS");
+            self.route_now.get_or_insert_default().learn(topic, rules, denied);
+        }
+        let denied = self.route_now.as_ref().is_some_and(|c| c.denied);
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
-        let pending = conn.acks.contains(AckKind::PubRec, publish.packet_id);
+        let pending =
+            publish.qos == QoS::ExactlyOnce && conn.acks.contains(AckKind::PubRec, publish.packet_id);
         if publish.qos > QoS::AtMostOnce {
             // QoS 1 counts until PUBACK, QoS 2 until PUBCOMP, on this connection alone (MQTT 5, 4.9).
             if version == Version::V5 && conn.open_publishes >= u32::from(settings_receive_max) {
@@ -127,9 +151,9 @@ impl Shard {
     }
 
     /// What can be refused from packet and settings alone.
-    fn check_publish(&self, publish: &Publish<'_>, topic: &str) -> Result<(), Violation> {
+    fn check_publish(&self, publish: &Publish<'_>, topic: &str, known: bool) -> Result<(), Violation> {
         let settings = &self.plane.settings;
-        if let Err(error) = topic::check_name(topic, &settings.topic_limits) {
+        if !known && let Err(error) = topic::check_name(topic, &settings.topic_limits) {
             let reason = if topic.is_empty() { Reason::PROTOCOL_ERROR } else { Reason::TOPIC_NAME_INVALID };
             return Err(violation(reason, error.why(), "MQTT-3.3.2-2"));
         }
@@ -204,9 +228,12 @@ impl Shard {
             QoS::AtLeastOnce => Some(AckKind::PubAck),
             QoS::ExactlyOnce => Some(AckKind::PubRec),
         };
-        let key = self.order_key(parts.topic, parts.qos);
-        let held_up = self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key));
-        let log = parts.qos > QoS::AtMostOnce && self.wants_log(parts.tenant.0 as usize, parts.topic);
+        let outstanding = self.plane.conn(id).is_some_and(|c| !c.appends.is_empty());
+        let held_up = outstanding && {
+            let key = self.order_key(parts.topic, parts.qos);
+            self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key))
+        };
+        let log = self.may_log(parts.qos) && self.wants_log(parts.tenant.0 as usize, parts.topic);
         let persistent =
             self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
         let durable_id = parts.qos == QoS::ExactlyOnce && persistent;
@@ -255,6 +282,7 @@ impl Shard {
                 });
             }
         }
+        let key = self.order_key(parts.topic, parts.qos);
         let Some(conn) = self.plane.conn(id) else { return };
         let number = kind.map(|kind| conn.acks.push(kind, packet_id, AckState::Waiting));
         conn.appends_total += 1;
@@ -340,6 +368,10 @@ impl Shard {
         hasher.finish()
     }
 
+    fn may_log(&self, qos: QoS) -> bool {
+        qos > QoS::AtMostOnce || self.plane.settings.keep_qos0
+    }
+
     /// True if a persistent session or a durable group, on any shard, wants messages of this topic kept.
     pub(crate) fn wants_log(&mut self, tenant: usize, topic: &str) -> bool {
         if !self.unheard.is_empty() {
@@ -348,9 +380,18 @@ impl Shard {
         }
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
         if !tenant.durable.is_empty() {
-            self.lists.clear();
-            tenant.durable.matches(topic, &mut self.lists);
-            if !self.lists.is_empty() {
+            let generation = tenant.durable.generation();
+            let known = self.route_now.as_ref().and_then(|c| c.durable(topic, generation));
+            let matched = known.unwrap_or_else(|| {
+                self.lists.clear();
+                tenant.durable.matches(topic, &mut self.lists);
+                let matched = !self.lists.is_empty();
+                if let Some(cache) = &mut self.route_now {
+                    cache.set_durable(topic, generation, matched);
+                }
+                matched
+            });
+            if matched {
                 return true;
             }
         }
@@ -368,7 +409,7 @@ impl Shard {
     /// The append of a message of our own (a will), if it needs one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
         let tenant = message.tenant.0 as usize;
-        let log = message.qos > QoS::AtMostOnce
+        let log = self.may_log(message.qos)
             && (self.wants_log(tenant, message.topic())
                 || message.retain && self.wants_live(tenant, message.topic()));
         (log || message.retain).then(|| Append {

@@ -1,4 +1,5 @@
 //! A message's way in: checks, storing, fan-out.
 
+pub(crate) mod cache;
 pub(crate) mod fanout;
 pub(crate) mod ingress;

@@ -78,26 +78,32 @@ impl Shard {
     fn finish(&mut self, id: SessionId, index: usize) {
         let Some(session) = self.plane.session(id) else { return };
         let Some(entry) = session.out.inflight.remove(index) else { return };
-        if session.persistent && !session.stored.moved {
-            session.stored.moved = true;
+        let first_move = session.persistent && !session.stored.moved;
+        session.stored.moved |= first_move;
+        let unsent = session.out.unsent();
+        if first_move {
             self.plane.followups.push(Followup::Moved(id));
         }
         if let Source::Group { group, delivery } = entry.source {
             self.plane.followups.push(Followup::Settled { group, delivery, session: id, done: true });
         }
-        if self.plane.session(id).is_some_and(|s| s.out.unsent()) {
+        if unsent {
             self.resend(id);
         }
-        self.plane.pump(id);
+        let Some(session) = self.plane.session(id) else { return };
+        if !session.feed.pending.is_empty() || session.feed.behind || session.scans > 0 {
+            self.plane.pump(id);
+        }
     }
 
     /// Sends again, in order, what was in flight before this connection [MQTT-4.4.0-1], [MQTT-4.6.0-1]:
     /// as much as the client's Receive Maximum allows, the rest as that is acknowledged.
     pub(crate) fn resend(&mut self, id: SessionId) {
         let mut index = 0;
+        let Some(session) = self.plane.session(id) else { return };
+        let mut under_way = session.out.inflight.iter().filter(|e| e.sent).count();
         while let Some(session) = self.plane.session(id) {
             let Some(conn) = session.conn else { return };
-            let under_way = session.out.inflight.iter().filter(|e| e.sent).count();
             let quota = session.out.quota as usize;
             let Some(entry) = session.out.inflight.get_mut(index) else {
                 if !session.out.unsent() {
@@ -115,9 +121,11 @@ impl Shard {
             match entry.stage {
                 Stage::Sent if entry.message.is_some() => {
                     entry.sent = true;
+                    under_way += 1;
                     let before = session.out.inflight.len();
                     self.plane.send_inflight(id, index, true);
                     if self.plane.session(id).is_some_and(|s| s.out.inflight.len() < before) {
+                        under_way -= 1;
                         continue;
                     }
                 }
@@ -130,6 +138,7 @@ impl Shard {
                     // A body that is gone for good (age) ends its exchange by PUBREL: the id may be known
                     // to the client as received, so it may not simply be used anew.
                     entry.sent = true;
+                    under_way += 1;
                     entry.stage = Stage::Released;
                     let packet_id = entry.packet_id;
                     self.put_ack(conn, AckKind::PubRel, packet_id, Reason::SUCCESS);

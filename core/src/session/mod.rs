@@ -235,3 +235,19 @@ impl crate::topic::Subscriber for Sub {
         self.key
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Session, Sub};
+    use crate::conn::Conn;
+    use crate::session::outflow::Inflight;
+
+    #[test]
+    fn what_every_client_costs_stays_small() {
+        // An idle client holds one of each; a fan-out reads one `Sub` per delivery.
+        assert_eq!(size_of::<Sub>(), 16);
+        assert!(size_of::<Conn>() <= 448, "Conn is {} bytes", size_of::<Conn>());
+        assert!(size_of::<Session>() <= 640, "Session is {} bytes", size_of::<Session>());
+        assert!(size_of::<Inflight>() <= 112, "Inflight is {} bytes", size_of::<Inflight>());
+    }
+}

@@ -201,8 +201,12 @@ impl Shard {
             }
             let Some(grant) = self.grant_of(id, &entry.message, entry.spilled, pos) else { continue };
             let qos = entry.message.qos.min(grant.qos);
-            if qos == QoS::AtMostOnce {
+            if grant.qos == QoS::AtMostOnce {
                 // It had its chance when it was live.
+                continue;
+            }
+            // The log holds for the session what its filters match; what it may read is judged here.
+            if !self.may_receive(id, entry.message.topic()) {
                 continue;
             }
             self.plane.counters.replayed += 1;
@@ -259,9 +263,7 @@ impl Shard {
         lists.clear();
         tenant.index.matches(message.topic(), &mut lists);
         for list in &lists {
-            let subs = tenant.index.list(*list);
-            if let Ok(at) = subs.binary_search_by(|s| s.key.cmp(&key)) {
-                let sub = subs[at];
+            if let Some(sub) = tenant.index.get_in(*list, key) {
                 add(sub.qos(), sub.no_local(), sub.retain_as_published(), sub.id);
             }
         }

@@ -82,6 +82,14 @@ pub(crate) struct Grant {
     pub sub_ids: SmallVec<[u32; 1]>,
 }
 
+impl Grant {
+    /// The identifiers, for keeping; most subscriptions have none.
+    #[inline]
+    fn ids(&self) -> SmallVec<[u32; 1]> {
+        if self.sub_ids.is_empty() { SmallVec::new() } else { self.sub_ids.clone() }
+    }
+}
+
 /// Sessions, connections and their buffers.
 #[derive(Debug)]
 pub(crate) struct Plane {
@@ -145,7 +153,9 @@ impl Plane {
             return;
         }
         let qos = item.parts.qos.min(grant.qos);
-        if qos == QoS::AtMostOnce {
+        // QoS 0 that was logged for a durable subscription goes the log's way.
+        let kept = item.pos.is_some() && grant.qos > QoS::AtMostOnce;
+        if qos == QoS::AtMostOnce && !kept {
             self.offer_qos0(id, item, grant);
             return;
         }
@@ -198,7 +208,7 @@ impl Plane {
                         source,
                         qos,
                         retain: grant.retain,
-                        sub_ids: grant.sub_ids.clone(),
+                        sub_ids: grant.ids(),
                         stage: Stage::Sent,
                         sent: true,
                         needs: 0,

@@ -296,6 +296,16 @@ impl Shard {
         self.expiry_due_soon(id);
     }
 
+    /// New rules are in use: every session's rights are made anew.
+    pub(crate) fn refresh_rights(&mut self) {
+        let acl = self.acl.clone().filter(|acl| !acl.is_open());
+        self.plane.sessions.for_each(|session| {
+            session.rights = acl
+                .as_ref()
+                .map(|acl| Box::new(acl.resolve(session.principal.as_deref(), &session.client_id)));
+        });
+    }
+
     /// The rules of a client; `None` where everything is allowed.
     pub(crate) fn rights_of(
         &self,

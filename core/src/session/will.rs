@@ -40,7 +40,7 @@ impl Will {
         Will {
             qos: will.qos,
             retain: will.retain,
-            delay_secs: will.props.will_delay().unwrap_or(0),
+            delay_secs: will.props.will_delay().unwrap_or(0).min(settings.will_delay_max),
             expiry_secs: cap_expiry(will.props.message_expiry(), settings),
             topic: Box::from(will.topic),
             props: props.into_boxed_slice(),

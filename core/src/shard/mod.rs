@@ -16,6 +16,7 @@ use crate::authz::Acl;
 use crate::conn::outbuf::OutBuf;
 use crate::group::Groups;
 use crate::ids::{ConnId, ShardIx};
+use crate::publish::cache::RouteCache;
 use crate::publish::fanout::Work;
 use crate::rng::Rng;
 use crate::session::plane::Plane;
@@ -122,6 +123,10 @@ pub struct Shard {
     pub(crate) watermark: Option<Position>,
     pub(crate) flushing: crate::session::storing::Flushing,
     pub(crate) lists: Vec<ListId>,
+    /// Cache of the connection whose publish is being handled.
+    pub(crate) route_now: Option<Box<RouteCache>>,
+    /// Counts changes of settings and rules, from 1.
+    pub(crate) rules_version: u64,
     pub(crate) fired: Vec<(Mono, Timer)>,
 }
 
@@ -129,7 +134,9 @@ impl Shard {
     /// A shard with nothing in it. Restoring ([`Input::Restore`]) comes first, ended by `Restored::End`.
     #[must_use]
     pub fn new(config: ShardConfig, now: Now) -> Shard {
-        let mut rng = Rng::new(config.seed);
+        // The generator steps by a constant, and drivers derive their shards' seeds by adding: without mixing, one
+        // shard's draws would be its neighbour's, one step later, and with them its session identities.
+        let mut rng = Rng::new(Rng::new(config.seed ^ u64::from(config.shard.0) << 48).next_u64());
         let hash_seed = rng.next_u64();
         let tenants = config
             .registry
@@ -179,6 +186,8 @@ impl Shard {
             watermark: None,
             flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
+            route_now: None,
+            rules_version: 1,
             fired: Vec::new(),
         };
         shard.arm_periodic();
@@ -202,6 +211,8 @@ impl Shard {
             Input::Reconfigure { settings, acl } => {
                 self.plane.settings = settings;
                 self.acl = acl;
+                self.rules_version += 1;
+                self.refresh_rights();
             }
             Input::Drain { reason } => self.drain(reason),
         }

@@ -198,9 +198,7 @@ impl Shard {
         let step = state.retained.scan_with(&mut cursor, &mut budget, |name, retained| {
             if retained.message.is_expired(now) {
                 expired.push(Box::from(name));
-            } else if retained.partition == fence.0 && retained.seq <= fence.1
-                || retained.partition != fence.0
-            {
+            } else if retained.partition != fence.0 || retained.seq <= fence.1 {
                 bytes += retained.message.size();
                 entries.push((retained.seq, Arc::clone(&retained.message)));
             }

@@ -42,7 +42,7 @@ impl Mount {
 
     /// What this mount's clients may see of `message`: its topic, or `None` if it is another tenant's.
     #[must_use]
-    pub fn unmount<'a>(self, message: &'a Message) -> Option<&'a str> {
+    pub fn unmount(self, message: &Message) -> Option<&str> {
         (message.tenant == self.tenant).then(|| message.topic())
     }
 }

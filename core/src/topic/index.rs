@@ -1,15 +1,17 @@
 //! The subscriptions of one tenant on one shard, found by topic.
 //!
-//! Filters without wildcards are whole strings in a hash table, the others a [`Trie`] of levels. Measured
-//! with 10^6 filters in `benches/benches/topic_index.rs`.
+//! Filters without wildcards are whole strings in a hash table, the others a tree of levels. Measured with
+//! `benches/benches/topic_index.rs` (19-byte filters, one 16-byte subscriber each): 105 B of heap per filter
+//! at 10^6 filters, a match in 0.15 µs at 10^4 filters and, limited by cache misses, in 1.2 µs at 10^6.
+//! The longest insert on the way to 10^6 takes about 20 ms, when the edge table doubles.
 
 use super::filter::has_wildcard;
 use super::hash::Keyed;
 use super::list::{SubList, Subscriber};
-use super::slab::{Slab, is_sparse, table_bytes};
+use super::slab::Slab;
+use super::text_table::TextTable;
 use super::trie::{NONE, Trie};
 use alloc::vec::Vec;
-use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 /// The subscribers of one filter. Valid while [`TopicIndex::generation`] is unchanged.
@@ -47,7 +49,7 @@ impl<S> Default for Exact<S> {
 pub struct TopicIndex<S> {
     hash: Keyed,
     exact: Slab<Exact<S>>,
-    by_text: HashTable<u32>,
+    by_text: TextTable,
     wild: Slab<SubList<S>>,
     trie: Trie,
     subscribers: usize,
@@ -61,7 +63,7 @@ impl<S: Subscriber> TopicIndex<S> {
         TopicIndex {
             hash: Keyed::new(seed),
             exact: Slab::new(),
-            by_text: HashTable::new(),
+            by_text: TextTable::new(),
             wild: Slab::new(),
             trie: Trie::new(),
             subscribers: 0,
@@ -81,13 +83,14 @@ impl<S: Subscriber> TopicIndex<S> {
             }
             ListId::wild(*place)
         } else {
-            match self.find_exact(filter) {
-                Some(at) => ListId::exact(at),
-                None => {
-                    self.add_exact(filter, sub);
-                    return self.created();
-                }
-            }
+            let hash = self.hash.bytes(filter.as_bytes());
+            let Some(at) = self.find_exact(hash, filter) else {
+                let text = SmallVec::from_slice(filter.as_bytes());
+                let at = self.exact.add(Exact { text, subs: SubList::One(sub) });
+                self.by_text.insert(hash, at);
+                return self.created();
+            };
+            ListId::exact(at)
         };
         let replaced = self.list_mut(id).insert(sub);
         self.subscribers += usize::from(replaced.is_none());
@@ -100,23 +103,15 @@ impl<S: Subscriber> TopicIndex<S> {
         None
     }
 
-    fn find_exact(&self, filter: &str) -> Option<u32> {
-        let text = filter.as_bytes();
-        self.by_text.find(self.hash.bytes(text), |&at| self.exact.get(at).text.as_slice() == text).copied()
-    }
-
-    fn add_exact(&mut self, filter: &str, sub: S) {
-        let text = filter.as_bytes();
-        let at = self.exact.add(Exact { text: SmallVec::from_slice(text), subs: SubList::One(sub) });
-        let (hash, exact) = (&self.hash, &self.exact);
-        self.by_text.insert_unique(hash.bytes(text), at, |&at| hash.bytes(&exact.get(at).text));
+    fn find_exact(&self, hash: u64, filter: &str) -> Option<u32> {
+        self.by_text.find(hash, |at| self.exact.get(at).text.as_slice() == filter.as_bytes())
     }
 
     fn find(&self, filter: &str) -> Option<ListId> {
         if has_wildcard(filter) {
             self.trie.find(&self.hash, filter).map(ListId::wild)
         } else {
-            self.find_exact(filter).map(ListId::exact)
+            self.find_exact(self.hash.bytes(filter.as_bytes()), filter).map(ListId::exact)
         }
     }
 
@@ -150,14 +145,8 @@ impl<S: Subscriber> TopicIndex<S> {
             self.wild.take(at);
             return;
         }
-        if let Ok(entry) = self.by_text.find_entry(self.hash.bytes(filter.as_bytes()), |&other| other == at) {
-            entry.remove();
-        }
+        self.by_text.remove(self.hash.bytes(filter.as_bytes()), at);
         self.exact.take(at);
-        if is_sparse(self.by_text.len(), self.by_text.capacity()) {
-            let (hash, exact) = (&self.hash, &self.exact);
-            self.by_text.shrink_to(self.by_text.len() * 2, |&at| hash.bytes(&exact.get(at).text));
-        }
     }
 
     /// Appends the lists of all filters that match `topic`, each once, in an order that depends on the
@@ -165,7 +154,7 @@ impl<S: Subscriber> TopicIndex<S> {
     /// more than 32 partial matches are open at one level).
     pub fn matches(&self, topic: &str, out: &mut Vec<ListId>) {
         if !self.by_text.is_empty()
-            && let Some(at) = self.find_exact(topic)
+            && let Some(at) = self.find_exact(self.hash.bytes(topic.as_bytes()), topic)
         {
             out.push(ListId::exact(at));
         }
@@ -178,6 +167,12 @@ impl<S: Subscriber> TopicIndex<S> {
     #[must_use]
     pub fn list(&self, id: ListId) -> &[S] {
         self.list_ref(id).as_slice()
+    }
+
+    /// The subscriber of a list with this key.
+    #[must_use]
+    pub fn get_in(&self, id: ListId, key: S::Key) -> Option<&S> {
+        self.list_ref(id).get(key)
     }
 
     /// Changes whenever a filter appears or disappears, and so whenever the result of any
@@ -229,7 +224,7 @@ impl<S: Subscriber> TopicIndex<S> {
         let exact = |e: &Exact<S>| e.subs.heap_bytes() + if e.text.spilled() { e.text.capacity() } else { 0 };
         self.exact.heap_bytes()
             + self.exact.places().iter().map(exact).sum::<usize>()
-            + table_bytes(self.by_text.capacity(), size_of::<u32>())
+            + self.by_text.heap_bytes()
             + self.wild.heap_bytes()
             + self.wild.places().iter().map(SubList::heap_bytes).sum::<usize>()
             + self.trie.heap_bytes()

@@ -4,8 +4,8 @@
 //! with one probe.
 
 use super::hash::Keyed;
-use super::slab::{Slab, is_sparse, table_bytes};
-use hashbrown::HashTable;
+use super::slab::Slab;
+use super::text_table::TextTable;
 use smallvec::SmallVec;
 
 /// One level name. 16 bytes fit inline, which most names do.
@@ -20,17 +20,17 @@ struct Level {
 #[derive(Clone, Debug)]
 pub(super) struct Levels {
     names: Slab<Level>,
-    by_text: HashTable<u32>,
+    by_text: TextTable,
 }
 
 impl Levels {
     pub(super) const fn new() -> Levels {
-        Levels { names: Slab::new(), by_text: HashTable::new() }
+        Levels { names: Slab::new(), by_text: TextTable::new() }
     }
 
     /// The number of a name, if any edge carries it.
     pub(super) fn find(&self, hash: &Keyed, text: &[u8]) -> Option<u32> {
-        self.by_text.find(hash.bytes(text), |&id| self.names.get(id).text.as_slice() == text).copied()
+        self.by_text.find(hash.bytes(text), |id| self.names.get(id).text.as_slice() == text)
     }
 
     /// The number of a name, for one more edge.
@@ -40,8 +40,7 @@ impl Levels {
             return id;
         }
         let id = self.names.add(Level { text: SmallVec::from_slice(text), edges: 1 });
-        let names = &self.names;
-        self.by_text.insert_unique(hash.bytes(text), id, |&id| hash.bytes(&names.get(id).text));
+        self.by_text.insert(hash.bytes(text), id);
         id
     }
 
@@ -49,17 +48,9 @@ impl Levels {
     pub(super) fn release(&mut self, hash: &Keyed, id: u32) {
         let level = self.names.get_mut(id);
         level.edges -= 1;
-        if level.edges > 0 {
-            return;
-        }
-        let key = hash.bytes(&level.text);
-        if let Ok(entry) = self.by_text.find_entry(key, |&other| other == id) {
-            entry.remove();
-        }
-        self.names.take(id);
-        if is_sparse(self.by_text.len(), self.by_text.capacity()) {
-            let names = &self.names;
-            self.by_text.shrink_to(self.by_text.len() * 2, |&id| hash.bytes(&names.get(id).text));
+        if level.edges == 0 {
+            self.by_text.remove(hash.bytes(&level.text), id);
+            self.names.take(id);
         }
     }
 
@@ -72,6 +63,6 @@ impl Levels {
         let long = |l: &Level| if l.text.spilled() { l.text.capacity() } else { 0 };
         self.names.heap_bytes()
             + self.names.places().iter().map(long).sum::<usize>()
-            + table_bytes(self.by_text.capacity(), size_of::<u32>())
+            + self.by_text.heap_bytes()
     }
 }

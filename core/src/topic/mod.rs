@@ -15,6 +15,7 @@ pub mod name;
 pub mod retained;
 pub mod share;
 mod slab;
+mod text_table;
 mod trie;
 
 pub use filter::{check_filter, has_wildcard, matches};

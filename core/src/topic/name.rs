@@ -68,47 +68,75 @@ impl core::fmt::Display for TopicError {
 
 impl core::error::Error for TopicError {}
 
-const WILD: u8 = 1;
-const CONTROL: u8 = 2;
-/// The first byte of U+0080 to U+00BF, of which the first half are control characters.
-const LEAD_C2: u8 = 4;
-
 /// What one pass over a string finds.
 pub(super) struct Survey {
-    marks: u8,
-    /// Separators seen.
+    /// `+` or `#` occurs.
+    pub(super) has_wildcard: bool,
+    /// U+0000 to U+001F or U+007F to U+009F occurs.
+    has_control: bool,
     separators: usize,
 }
 
-impl Survey {
-    /// True if `+` or `#` occurs.
-    pub(super) fn has_wildcard(&self) -> bool {
-        self.marks & WILD != 0
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = LOW << 7;
+
+/// The high bit of each byte of `word` that is zero.
+const fn zeros(word: u64) -> u64 {
+    !((word & !HIGH).wrapping_add(!HIGH) | word | !HIGH)
+}
+
+/// The high bit of each byte of `word` that equals `b`.
+const fn equal(word: u64, b: u8) -> u64 {
+    zeros(word ^ (LOW * b as u64))
+}
+
+#[derive(Default)]
+struct Marks {
+    /// High bits where `+` or `#` stands.
+    wild: u64,
+    /// High bits where U+0000 to U+001F or U+007F stands.
+    control: u64,
+    /// All bytes, joined: a high bit means that not all is ASCII.
+    any: u64,
+    /// Separators, counted per byte of the word.
+    separators: u64,
+}
+
+impl Marks {
+    fn add(&mut self, word: u64) {
+        // `+` is `#` with one bit more, so one comparison finds both.
+        self.wild |= equal(word & !(LOW * 8), b'#');
+        self.control |= zeros(word & (LOW * 0xE0)) | equal(word, 0x7F);
+        self.any |= word;
+        self.separators += equal(word, b'/') >> 7;
     }
 }
 
-/// Looks at every byte once without a branch per byte, so that the loop is vectorised: 2 ns for 24 bytes.
+/// Looks at every byte once, eight at a time without branches: half the time of a loop over bytes.
 fn survey(text: &[u8]) -> Survey {
-    let mut found = Survey { marks: 0, separators: 0 };
-    // 64 bytes at a time keep the separator count within a byte.
-    for part in text.chunks(64) {
-        let (mut marks, mut separators) = (0u8, 0u8);
-        for &b in part {
-            let wild = u8::from(b == b'+') | u8::from(b == b'#');
-            let control = u8::from(b < 0x20) | u8::from(b == 0x7F);
-            marks |= (wild * WILD) | (control * CONTROL) | (u8::from(b == 0xC2) * LEAD_C2);
-            separators += u8::from(b == b'/');
+    let mut found = Survey { has_wildcard: false, has_control: false, separators: 0 };
+    // 31 words: the count of separators then fits into a byte.
+    for part in text.chunks(31 * 8) {
+        let mut marks = Marks::default();
+        let (words, rest) = part.as_chunks::<8>();
+        for word in words {
+            marks.add(u64::from_le_bytes(*word));
         }
-        found.marks |= marks;
-        found.separators += separators as usize;
+        if !rest.is_empty() {
+            // Filled up with letters, which mean nothing.
+            let fill = rest.iter().rev().fold(LOW * u64::from(b'a'), |word, &b| word << 8 | u64::from(b));
+            marks.add(fill);
+        }
+        found.has_wildcard |= marks.wild != 0;
+        found.has_control |= marks.control != 0 || (marks.any & HIGH != 0 && has_c1(text));
+        found.separators += (marks.separators.wrapping_mul(LOW) >> 56) as usize;
     }
     found
 }
 
 /// True if `text` has U+0000 to U+001F or U+007F to U+009F.
 pub(super) fn has_control(text: &str) -> bool {
-    let found = survey(text.as_bytes());
-    found.marks & CONTROL != 0 || (found.marks & LEAD_C2 != 0 && has_c1(text.as_bytes()))
+    survey(text.as_bytes()).has_control
 }
 
 /// U+0080 to U+009F in UTF-8: C2 followed by 80 to 9F.
@@ -125,7 +153,7 @@ pub(super) fn check_common(text: &str, limits: &Limits) -> Result<Survey, TopicE
         return Err(TopicError::TooLong);
     }
     let found = survey(text.as_bytes());
-    if found.marks & CONTROL != 0 || (found.marks & LEAD_C2 != 0 && has_c1(text.as_bytes())) {
+    if found.has_control {
         return Err(TopicError::Control);
     }
     if found.separators >= limits.max_levels as usize {
@@ -140,7 +168,7 @@ pub(super) fn check_common(text: &str, limits: &Limits) -> Result<Survey, TopicE
 /// The first rule that `topic` breaks; nothing else about it may be assumed then.
 pub fn check_name(topic: &str, limits: &Limits) -> Result<(), TopicError> {
     match check_common(topic, limits) {
-        Ok(found) if found.has_wildcard() => Err(TopicError::Wildcard),
+        Ok(found) if found.has_wildcard => Err(TopicError::Wildcard),
         Ok(_) => Ok(()),
         Err(e) => Err(e),
     }

@@ -7,13 +7,13 @@
 
 use super::filter::{has_wildcard, is_dollar};
 use super::hash::Keyed;
-use super::slab::{Slab, is_sparse, table_bytes};
+use super::slab::Slab;
+use super::text_table::TextTable;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::{Bound, ControlFlow};
-use hashbrown::HashTable;
 
 /// Topic names and one value for each.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct RetainedIndex<V> {
     hash: Keyed,
     /// `None` only in vacant places.
     entries: Slab<Option<(Arc<str>, V)>>,
-    by_hash: HashTable<u32>,
+    by_hash: TextTable,
     by_name: BTreeMap<Arc<str>, u32>,
     name_bytes: usize,
 }
@@ -210,7 +210,7 @@ impl<V> RetainedIndex<V> {
         RetainedIndex {
             hash: Keyed::new(seed),
             entries: Slab::new(),
-            by_hash: HashTable::new(),
+            by_hash: TextTable::new(),
             by_name: BTreeMap::new(),
             name_bytes: 0,
         }
@@ -220,21 +220,20 @@ impl<V> RetainedIndex<V> {
         self.entries.get(at).as_ref()
     }
 
-    fn find(&self, topic: &str) -> Option<u32> {
-        let same = |&at: &u32| self.entry(at).is_some_and(|(name, _)| **name == *topic);
-        self.by_hash.find(self.hash.bytes(topic.as_bytes()), same).copied()
+    fn find(&self, hash: u64, topic: &str) -> Option<u32> {
+        self.by_hash.find(hash, |at| self.entry(at).is_some_and(|(name, _)| **name == *topic))
     }
 
     /// Stores `value` for `topic` and returns what was there before. O(1) to replace, O(log n) to add.
     pub fn set(&mut self, topic: &str, value: V) -> Option<V> {
-        if let Some(at) = self.find(topic) {
+        let hash = self.hash.bytes(topic.as_bytes());
+        if let Some(at) = self.find(hash, topic) {
             let (_, old) = self.entries.get_mut(at).as_mut()?;
             return Some(core::mem::replace(old, value));
         }
         let name: Arc<str> = Arc::from(topic);
         let at = self.entries.add(Some((Arc::clone(&name), value)));
-        let (hash, entries) = (&self.hash, &self.entries);
-        self.by_hash.insert_unique(hash.bytes(topic.as_bytes()), at, |&at| rehash(hash, entries, at));
+        self.by_hash.insert(hash, at);
         self.by_name.insert(name, at);
         self.name_bytes += topic.len();
         None
@@ -242,25 +241,18 @@ impl<V> RetainedIndex<V> {
 
     /// Removes the value of `topic`. O(log n).
     pub fn remove(&mut self, topic: &str) -> Option<V> {
-        let key = self.hash.bytes(topic.as_bytes());
-        let at = self.find(topic)?;
-        if let Ok(entry) = self.by_hash.find_entry(key, |&other| other == at) {
-            entry.remove();
-        }
+        let hash = self.hash.bytes(topic.as_bytes());
+        let at = self.find(hash, topic)?;
+        self.by_hash.remove(hash, at);
         self.by_name.remove(topic);
         self.name_bytes -= topic.len();
-        let removed = self.entries.take(at);
-        if is_sparse(self.by_hash.len(), self.by_hash.capacity()) {
-            let (hash, entries) = (&self.hash, &self.entries);
-            self.by_hash.shrink_to(self.by_hash.len() * 2, |&at| rehash(hash, entries, at));
-        }
-        removed.map(|(_, value)| value)
+        self.entries.take(at).map(|(_, value)| value)
     }
 
     /// The value of `topic`. O(1).
     #[must_use]
     pub fn get(&self, topic: &str) -> Option<&V> {
-        self.entry(self.find(topic)?).map(|(_, value)| value)
+        self.entry(self.find(self.hash.bytes(topic.as_bytes()), topic)?).map(|(_, value)| value)
     }
 
     /// Topics held.
@@ -287,7 +279,7 @@ impl<V> RetainedIndex<V> {
         // An `Arc<str>` has two counters before the text. B-tree nodes are two thirds full on average.
         let names = self.name_bytes + self.len() * 2 * size_of::<usize>();
         let tree = self.len() * size_of::<(Arc<str>, u32)>() * 3 / 2;
-        names + tree + self.entries.heap_bytes() + table_bytes(self.by_hash.capacity(), size_of::<u32>())
+        names + tree + self.entries.heap_bytes() + self.by_hash.heap_bytes()
     }
 
     /// All topics in byte order.
@@ -396,8 +388,4 @@ impl<V: Clone> RetainedIndex<V> {
             ControlFlow::Continue(())
         })
     }
-}
-
-fn rehash<V>(hash: &Keyed, entries: &Slab<Option<(Arc<str>, V)>>, at: u32) -> u64 {
-    entries.get(at).as_ref().map_or(0, |(name, _)| hash.bytes(name.as_bytes()))
 }

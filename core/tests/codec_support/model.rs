@@ -22,16 +22,16 @@ pub struct Model {
 }
 
 const CONNACK: &[u8] = &[
-    0, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B,
-    0x9C, 0x9D, 0x9F,
+    0, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A,
+    0x9B, 0x9C, 0x9D, 0x9F,
 ];
 const PUBACK: &[u8] = &[0, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99];
 const PUBREL: &[u8] = &[0, 0x92];
 const SUBACK: &[u8] = &[0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2];
 const UNSUBACK: &[u8] = &[0, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91];
 const DISCONNECT: &[u8] = &[
-    0, 4, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99,
-    0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2,
+    0, 4, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97,
+    0x98, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2,
 ];
 const KINDS: [PacketType; 15] = [
     PacketType::Connect,
@@ -140,10 +140,12 @@ fn props(ids: &'static [u8], auth: bool) -> impl Strategy<Value = PropsBuf> {
 }
 
 fn filter() -> impl Strategy<Value = (String, SubOptions)> {
-    (text(), 0..3u8, any::<(bool, bool)>(), 0..3u8).prop_map(|(filter, qos, (no_local, rap), retain_handling)| {
-        let qos = QoS::from_bits(qos).unwrap();
-        (filter, SubOptions { qos, no_local, retain_as_published: rap, retain_handling })
-    })
+    (text(), 0..3u8, any::<(bool, bool)>(), 0..3u8).prop_map(
+        |(filter, qos, (no_local, rap), retain_handling)| {
+            let qos = QoS::from_bits(qos).unwrap();
+            (filter, SubOptions { qos, no_local, retain_as_published: rap, retain_handling })
+        },
+    )
 }
 
 /// Any valid packet of any version.
@@ -160,19 +162,21 @@ pub fn model() -> impl Strategy<Value = Model> {
             prop::collection::vec(0..100usize, 1..5),
         )
             .prop_map(
-                move |((qos, bits, packet_id, pick), strings, binary, props, will_props, filters, codes)| Model {
-                    version,
-                    kind,
-                    qos: QoS::from_bits(qos).unwrap(),
-                    bits,
-                    packet_id,
-                    pick: pick as usize,
-                    strings,
-                    binary,
-                    props,
-                    will_props,
-                    filters,
-                    codes,
+                move |((qos, bits, packet_id, pick), strings, binary, props, will_props, filters, codes)| {
+                    Model {
+                        version,
+                        kind,
+                        qos: QoS::from_bits(qos).unwrap(),
+                        bits,
+                        packet_id,
+                        pick: pick as usize,
+                        strings,
+                        binary,
+                        props,
+                        will_props,
+                        filters,
+                        codes,
+                    }
                 },
             )
     })
@@ -226,7 +230,9 @@ impl Model {
             }
             PacketType::PingReq => f(Packet::PingReq),
             PacketType::PingResp => f(Packet::PingResp),
-            PacketType::Disconnect => f(Packet::Disconnect(Disconnect { reason: self.reason(DISCONNECT), props })),
+            PacketType::Disconnect => {
+                f(Packet::Disconnect(Disconnect { reason: self.reason(DISCONNECT), props }))
+            }
             PacketType::Auth => f(Packet::Auth(Auth { reason: self.reason(&[0, 0x18, 0x19]), props })),
         }
     }

@@ -24,8 +24,6 @@ pub enum AclProblem {
     UnknownAccess(String),
     #[error("`{0}` is no valid topic filter")]
     BadFilter(String),
-    #[error("%c and %u have a meaning in `pattern` lines only; this `topic` line would match them literally")]
-    PlaceholderInTopic,
 }
 
 /// Reads a list.
@@ -51,9 +49,6 @@ pub fn parse(text: &str) -> Result<Acl, (u32, AclProblem)> {
             "user" => user = Subject::User(rest.to_owned()),
             "topic" => {
                 let (grant, filter) = parse_rule(rest, "topic").map_err(at)?;
-                if filter.split('/').any(|l| l == "%c" || l == "%u") {
-                    return Err(at(AclProblem::PlaceholderInTopic));
-                }
                 rules.push(Rule { subject: user.clone(), grant, filter: filter.to_owned(), line });
             }
             "pattern" => {
@@ -170,6 +165,5 @@ pattern readwrite dev/%u/#
         assert_eq!(refused("topic rw a/b"), Some((1, AclProblem::UnknownAccess("rw".into()))));
         assert_eq!(refused("topic read a/#/b"), Some((1, AclProblem::BadFilter("a/#/b".into()))));
         assert_eq!(refused("topic a+/b"), Some((1, AclProblem::BadFilter("a+/b".into()))));
-        assert_eq!(refused("topic read dev/%c"), Some((1, AclProblem::PlaceholderInTopic)));
     }
 }

@@ -184,15 +184,9 @@ impl PasswordVerifier {
     }
 
     async fn check(self: &Arc<Self>, user: &str, password: &[u8]) -> Login {
-        let digest = {
-            let cache = self.cache();
-            let digest = cache.digest(user, password);
-            if digest.is_some_and(|d| cache.knows(&d, Instant::now())) {
-                self.counts.cache_hits.fetch_add(1, Ordering::Relaxed);
-                return Login::Accepted;
-            }
-            digest
-        };
+        if self.is_known(user, password) {
+            return Login::Accepted;
+        }
         let permit = match Arc::clone(&self.running).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
@@ -202,6 +196,10 @@ impl PasswordVerifier {
                 }
                 let permit = Arc::clone(&self.running).acquire_owned().await;
                 drop(place);
+                // A fleet that shares credentials waits for one hash, not for one each.
+                if self.is_known(user, password) {
+                    return Login::Accepted;
+                }
                 match permit {
                     Ok(permit) => permit,
                     // Only a closed semaphore fails, and nothing closes it.
@@ -211,24 +209,34 @@ impl PasswordVerifier {
         };
         let loaded = self.file.load_full();
         let generation = loaded.generation;
+        let digest = self.cache().digest(user, password);
         let (user, password) = (user.to_owned(), Zeroizing::new(password.to_vec()));
         let checked = tokio::task::spawn_blocking(move || {
-            // The permit is held until the hash is done, even when the client is gone by then.
-            let right = loaded.file.verify(&user, &password);
-            drop(permit);
-            right
+            // The permit comes back with the answer: it is held until the hash is done, even when the client is gone
+            // by then, and until the cache knows, so that the next in the queue finds it there.
+            (loaded.file.verify(&user, &password), permit)
         })
         .await;
         match checked {
-            Ok(true) => {
+            Ok((true, _permit)) => {
                 let mut cache = self.cache();
                 if let Some(digest) = digest.filter(|_| cache.generation == generation) {
                     cache.remember(digest, Instant::now(), &self.limits);
                 }
                 Login::Accepted
             }
-            Ok(false) | Err(_) => Login::Refused,
+            Ok((false, _)) | Err(_) => Login::Refused,
         }
+    }
+
+    /// Whether this very login succeeded lately.
+    fn is_known(&self, user: &str, password: &[u8]) -> bool {
+        let cache = self.cache();
+        let known = cache.digest(user, password).is_some_and(|d| cache.knows(&d, Instant::now()));
+        if known {
+            self.counts.cache_hits.fetch_add(1, Ordering::Relaxed);
+        }
+        known
     }
 
     /// Checks that wait for their turn.
@@ -325,6 +333,26 @@ mod tests {
         assert!(gone.is_err());
         assert_eq!(v.waiting(), 0);
         drop(held);
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_profit_from_the_one_who_was_first() {
+        let v = verifier(1, 8, 10);
+        let held = Arc::clone(&v.running).acquire_owned().await.expect("open semaphore");
+        let logins: Vec<_> = (0..4)
+            .map(|_| {
+                let v = Arc::clone(&v);
+                tokio::spawn(async move { v.verify("ann", b"secret").await })
+            })
+            .collect();
+        while v.waiting() < 4 {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        for login in logins {
+            assert_eq!(login.await.expect("no panic"), Login::Accepted);
+        }
+        assert_eq!(hits(&v), 3);
     }
 
     #[test]

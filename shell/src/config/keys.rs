@@ -43,15 +43,11 @@ choice! {
     /// What an acknowledgement promises.
     Durability { Memory = "memory", Stored = "stored", Synced = "synced" }
 }
-choice! {
-    /// What happens when a session's offline messages reach a limit.
-    OfflinePolicy { DropOldest = "drop-oldest", RefuseNew = "refuse-new" }
-}
 
 section! {
     /// This process.
     Node {
-        /// Name of this node in logs, metrics and `$SYS`. Empty: the host name.
+        /// Name of this node, in the first log line and in `mast_build_info`. Empty: the host name.
         name: Option<String> = "", Kind::Text;
         /// Directory of the store. Empty: the service manager's state directory, `/var/lib/mast` as root, else `$XDG_STATE_HOME/mast`.
         data_dir: Option<PathBuf> = "", Kind::Text;
@@ -196,7 +192,7 @@ section! {
 }
 
 section! {
-    /// Messages for sessions whose client is away. The limits apply to each session.
+    /// Messages for sessions whose client is away. The limits apply to each session, when its client returns; the oldest messages give way.
     Offline {
         /// Greatest number of messages.
         max_messages: u64 = "10000", Kind::Int { min: 0, max: u64::MAX };
@@ -204,9 +200,7 @@ section! {
         max_bytes: u64 = "64MiB", Kind::Size { min: 0, max: u64::MAX };
         /// Greatest age.
         max_age: Duration = "7d", Kind::Time { min_ms: SECOND, max_ms: 3_650 * DAY };
-        /// What gives way when a limit is reached.
-        policy: OfflinePolicy = "drop-oldest", Kind::Choice(OfflinePolicy::WORDS);
-        /// Keep QoS 0 messages as well.
+        /// Keep QoS 0 messages for subscriptions of QoS 1 and 2 as well.
         keep_qos0: bool = "false", Kind::Bool;
     }
 }
@@ -217,17 +211,17 @@ section! {
         /// What holds when a publish is acknowledged: `memory` it is routed, `stored` it is written to a file, `synced` the file is on the disk.
         durability: Durability = "synced", Kind::Choice(Durability::WORDS);
         /// Size of a journal file.
-        segment_size: u64 = "64MiB", Kind::Size { min: MIB, max: 4 * GIB };
+        segment_size: u64 = "64MiB", Kind::Size { min: MIB, max: GIB };
         /// A checkpoint of keyed state follows after this many journal bytes.
         checkpoint_bytes: u64 = "32MiB", Kind::Size { min: MIB, max: 4 * GIB };
         /// A checkpoint of keyed state follows at the latest after this time.
         checkpoint_interval: Duration = "5s", Kind::Time { min_ms: 100, max_ms: HOUR };
-        /// Greatest size on disk; 0 means until the disk is full.
+        /// Greatest size of the journal on disk; beyond it publishes that must be stored are answered with 0x97. At least four journal files; 0 means until the disk is full.
         max_bytes: u64 = "0", Kind::Size { min: 0, max: u64::MAX };
         /// Free space on the disk that the store leaves alone.
         reserve_bytes: u64 = "128MiB", Kind::Size { min: 0, max: u64::MAX };
         /// Memory for messages that sessions read again soon.
-        tail_ring: u64 = "64MiB", Kind::Size { min: MIB, max: 64 * GIB };
+        tail_ring: u64 = "32MiB", Kind::Size { min: MIB, max: 64 * GIB };
         /// Time that the log keeps messages even when every session has them.
         min_age: Duration = "10m", Kind::Time { min_ms: 0, max_ms: 3_650 * DAY };
         /// Time after which an operation of the store counts as unknown.

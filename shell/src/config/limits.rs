@@ -12,21 +12,19 @@ const GIB: u64 = 1 << 30;
 const MANY: u64 = 100_000_000;
 
 section! {
-    /// Bounds that protect the broker. Each has a metric with the same name.
+    /// Bounds that protect the broker.
     Limits {
-        /// Bytes of application buffers of a connection before CONNACK.
-        max_preconnect_buffer: u32 = "8KiB", Kind::Size { min: KIB, max: MIB };
         /// Largest first packet (CONNECT).
         max_connect_packet: u32 = "128KiB", Kind::Size { min: 128, max: 16 * MIB };
         /// Time from accept to a complete CONNECT.
         connect_timeout: Duration = "10s", Kind::Time { min_ms: 100, max_ms: 300 * SECOND };
         /// Time for each of the TLS, WebSocket and PROXY handshakes.
         handshake_timeout: Duration = "5s", Kind::Time { min_ms: 100, max_ms: 300 * SECOND };
-        /// Time from the first to the last byte of one packet, where keep alive asks for no less.
+        /// Time that a packet may take from its first to its last byte, within what keep alive allows. It is looked at in steps of this length.
         packet_timeout: Duration = "30s", Kind::Time { min_ms: SECOND, max_ms: HOUR };
         /// Connections in all; 0 means what the limit on open files allows.
         max_connections: usize = "0", Kind::Int { min: 0, max: MANY };
-        /// Connections of one tenant; 0 means no bound of its own.
+        /// Connections of one tenant; beyond it CONNECT is answered with 0x97. 0 means no bound of its own.
         max_connections_per_tenant: usize = "0", Kind::Int { min: 0, max: MANY };
         /// Connections from one IPv4 address or one IPv6 /64 network; 0 means no bound of its own.
         max_connections_per_source: usize = "0", Kind::Int { min: 0, max: MANY };
@@ -38,7 +36,7 @@ section! {
         accept_rate_per_source: u32 = "0", Kind::Int { min: 0, max: 10_000_000 };
         /// Handshakes (TLS, WebSocket, CONNECT) in flight.
         max_handshakes: usize = "4096", Kind::Int { min: 1, max: 1_000_000 };
-        /// Share of open files that connections before CONNACK may hold, in percent; the oldest gives way.
+        /// Share of open files that connections before CONNACK may hold, in percent; beyond it the oldest of them gives way.
         max_unauthenticated_percent: u8 = "10", Kind::Int { min: 1, max: 100 };
         /// Open files kept back for the store, the log and administration.
         reserved_files: usize = "128", Kind::Int { min: 16, max: 65_536 };
@@ -50,8 +48,6 @@ section! {
         max_subscriptions_per_session: usize = "100000", Kind::Int { min: 1, max: MANY };
         /// Levels with `+` in one filter.
         max_plus_per_filter: usize = "16", Kind::Int { min: 0, max: 65_535 };
-        /// Nodes of the topic index visited for one publish; beyond it the publish is refused.
-        max_match_work: u32 = "1000000", Kind::Int { min: 1_000, max: 1_000_000_000 };
         /// User properties in one packet.
         max_user_properties: usize = "64", Kind::Int { min: 0, max: 65_536 };
         /// Bytes of user properties in one packet.
@@ -68,13 +64,9 @@ section! {
         max_queued_bytes: u64 = "8MiB", Kind::Size { min: 64 * KIB, max: GIB };
         /// Bytes of offline messages of one tenant; 0 means no bound of its own.
         max_offline_bytes_per_tenant: u64 = "0", Kind::Size { min: 0, max: u64::MAX };
-        /// Persistent sessions of one tenant; 0 means no bound of its own.
-        max_sessions_per_tenant: u64 = "0", Kind::Int { min: 0, max: MANY };
-        /// Retained messages of one tenant; 0 means no bound of its own.
-        max_retained_per_tenant: u64 = "0", Kind::Int { min: 0, max: 1_000_000_000 };
-        /// Largest will message.
+        /// Largest will: topic, properties and payload together.
         max_will_size: u32 = "128KiB", Kind::Size { min: 0, max: 16 * MIB };
-        /// Longest will delay.
+        /// Longest will delay; a longer one is replaced by it.
         will_delay_max: Duration = "1d", Kind::Time { min_ms: 0, max_ms: 4_294_967_294 * SECOND };
         /// Password checks per second from one source address; 0 means no bound of its own.
         login_rate_per_source: u32 = "10", Kind::Int { min: 0, max: 1_000_000 };
@@ -90,11 +82,9 @@ section! {
         max_log_text: usize = "256", Kind::Int { min: 16, max: 65_536 };
         /// Memory budget; 0 means the control group's limit, or the machine's memory.
         memory_budget: u64 = "0", Kind::Size { min: 0, max: u64::MAX };
-        /// Percent of the budget from which no new session is accepted.
+        /// Percent of the budget from which CONNECT is answered with 0x89 (server busy).
         memory_refuse_percent: u8 = "80", Kind::Int { min: 1, max: 100 };
-        /// Percent of the budget from which publishers are not read.
+        /// Percent of the budget from which connections that have published are not read.
         memory_pause_percent: u8 = "90", Kind::Int { min: 1, max: 100 };
-        /// Percent of the budget from which the largest QoS 0 consumers are cut.
-        memory_cut_percent: u8 = "95", Kind::Int { min: 1, max: 100 };
     }
 }

@@ -16,9 +16,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, ConfigErrors, Origin};
-pub use keys::{
-    Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, OfflinePolicy, Store, UsernameFrom,
-};
+pub use keys::{Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, Store, UsernameFrom};
 pub use layers::{Layers, Setting};
 pub use limits::Limits;
 pub use listeners::{Endpoint, Listener, TlsFiles, WsSettings};
@@ -123,6 +121,7 @@ impl Sources {
         let tenants = section!(Tenants, "tenants");
         check_tenants(layers, &tenants);
         check_memory(layers, &limits);
+        check_store(layers, &store);
         if !mqtt.accept_v3 && !mqtt.accept_v5 {
             invalid(layers, &["mqtt", "accept_v5"], "no MQTT version is left".into());
         }
@@ -175,10 +174,20 @@ fn check_tenants(layers: &mut Layers, tenants: &Tenants) {
 }
 
 fn check_memory(layers: &mut Layers, limits: &Limits) {
-    let (a, b, c) = (limits.memory_refuse_percent, limits.memory_pause_percent, limits.memory_cut_percent);
-    if a > b || b > c {
-        let what = format!("refuse ({a}), pause ({b}) and cut ({c}) follow each other in this order");
+    let (refuse, pause) = (limits.memory_refuse_percent, limits.memory_pause_percent);
+    if refuse > pause {
+        let what = format!("refusing connections ({refuse}) comes before pausing publishers ({pause})");
         invalid(layers, &["limits", "memory_refuse_percent"], what);
+    }
+}
+
+fn check_store(layers: &mut Layers, store: &Store) {
+    if store.max_bytes != 0 && store.max_bytes / 4 < store.segment_size {
+        let what = format!(
+            "{} bytes hold fewer than four journal files of {}; raise it, or lower store.segment_size",
+            store.max_bytes, store.segment_size
+        );
+        invalid(layers, &["store", "max_bytes"], what);
     }
 }
 

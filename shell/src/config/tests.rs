@@ -166,7 +166,8 @@ fn what_contradicts_itself_is_refused() {
         ("[tenants]\ndefault = \"other\"", "is not in tenants.names"),
         ("[admin]\nbind = \"18083\"", "not an address with a port"),
         ("[mqtt]\naccept_v3 = false\naccept_v5 = false", "no MQTT version is left"),
-        ("[limits]\nmemory_refuse_percent = 99", "follow each other"),
+        ("[limits]\nmemory_refuse_percent = 99", "comes before pausing"),
+        ("[store]\nmax_bytes = \"100MiB\"", "fewer than four journal files"),
     ] {
         let error = mistakes(text);
         assert!(error.contains(words), "{text}: {error}");

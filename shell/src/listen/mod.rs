@@ -1,5 +1,6 @@
 //! Building blocks of listeners: sockets, TLS, WebSocket, PROXY protocol.
 
+pub mod admission;
 pub mod bind;
 pub mod proxy;
 pub mod tls;

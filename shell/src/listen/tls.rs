@@ -52,6 +52,9 @@ struct Loaded {
     files: TlsFiles,
 }
 
+/// Files that were loaded and checked, not yet in use.
+pub struct PreparedTls(Loaded);
+
 /// The TLS side of one listener. Handshakes use what was loaded last; connections keep what they began with.
 pub struct TlsListener {
     loaded: ArcSwap<Loaded>,
@@ -66,10 +69,20 @@ impl TlsListener {
         Ok(Self { loaded: ArcSwap::from_pointee(load(files, protocol)?), protocol, max_chain })
     }
 
-    /// Loads again, all or nothing: on an error everything stays as it was. Session tickets of before end with
-    /// this, so that a revoked certificate cannot come back by resumption.
+    /// Loads files without using them yet, so that a reload of several listeners is all or nothing.
+    pub fn prepare(&self, files: &TlsFiles) -> Result<PreparedTls, TlsError> {
+        load(files, self.protocol).map(PreparedTls)
+    }
+
+    /// Uses what was prepared. Session tickets of before end with this, so that a revoked certificate cannot come
+    /// back by resumption.
+    pub fn apply(&self, prepared: PreparedTls) {
+        self.loaded.store(Arc::new(prepared.0));
+    }
+
+    /// Loads again: on an error everything stays as it was.
     pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsError> {
-        self.loaded.store(Arc::new(load(files, self.protocol)?));
+        self.apply(self.prepare(files)?);
         Ok(())
     }
 

@@ -25,7 +25,7 @@ pub enum Upgrade {
     Refused { response: Vec<u8>, reason: &'static str },
 }
 
-/// Subprotocol names, in no order: the client's order counts.
+/// Subprotocol names, the preferred one first: a client that offers `mqtt` at all gets it [MQTT-6.0.0-4].
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 /// Appended to the client's key before it is hashed (RFC 6455, 1.3).
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -121,8 +121,10 @@ fn collect<'a>(headers: &[httparse::Header<'a>]) -> Option<Request<'a>> {
             (None, "upgrade") => request.upgrade |= tokens(value, "websocket"),
             (None, "connection") => request.connection |= tokens(value, "upgrade"),
             (None, _) => {
-                let known = |t: &str| SUBPROTOCOLS.into_iter().find(|s| t.trim().eq_ignore_ascii_case(s));
-                request.subprotocol = request.subprotocol.or_else(|| value.split(',').find_map(known));
+                let offered = |name: &str| value.split(',').any(|t| t.trim().eq_ignore_ascii_case(name));
+                let best =
+                    request.subprotocol.into_iter().chain(SUBPROTOCOLS.into_iter().filter(|s| offered(s)));
+                request.subprotocol = best.min_by_key(|name| SUBPROTOCOLS.iter().position(|s| s == name));
             }
         }
     }

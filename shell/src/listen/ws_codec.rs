@@ -1,8 +1,10 @@
-//! WebSocket frames of a server connection to an MQTT byte stream and back, without I/O (RFC 6455, section 5).
+//! WebSocket frames to an MQTT byte stream and back, without I/O (RFC 6455, section 5). The server's side is the
+//! subject; the client's, which `mast sub` and `mast pub` use, differs in the mask alone.
 
 /// Close codes that the codec sends (RFC 6455, 7.4.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CloseCode {
+    #[default]
     Normal = 1000,
     ProtocolError = 1002,
     /// Text frames: MQTT is binary [MQTT-6.0.0-1].
@@ -54,6 +56,8 @@ pub struct WsCodec {
     control_len: usize,
     max_frame: u64,
     closed: bool,
+    /// Frames come masked: this is a server.
+    masked: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,9 +70,10 @@ struct Frame {
 }
 
 impl WsCodec {
-    /// A codec that refuses frames with more than `max_frame` bytes of payload.
+    /// A server's codec that refuses frames with more than `max_frame` bytes of payload.
     pub fn new(max_frame: u64) -> Self {
         Self {
+            masked: true,
             header: [0; MAX_HEADER],
             header_len: 0,
             frame: None,
@@ -78,6 +83,11 @@ impl WsCodec {
             max_frame,
             closed: false,
         }
+    }
+
+    /// A client's codec. Its control frames go out masked with zeros.
+    pub fn client(max_frame: u64) -> Self {
+        Self { masked: false, ..Self::new(max_frame) }
     }
 
     /// Takes all of `input`. MQTT bytes are appended to `mqtt`; frames to send at once (pong, close) to `out`.
@@ -97,7 +107,7 @@ impl WsCodec {
             };
             if let Err(violation) = step {
                 self.closed = true;
-                write_close(out, violation.code as u16);
+                self.write_control(out, 0x88, &(violation.code as u16).to_be_bytes());
                 return Err(violation);
             }
         }
@@ -132,7 +142,7 @@ impl WsCodec {
             127 => 8,
             _ => 0,
         };
-        2 + length + 4
+        2 + length + if self.masked { 4 } else { 0 }
     }
 
     fn check_first_bytes(&self) -> Result<Opcode, WsViolation> {
@@ -141,8 +151,8 @@ impl WsCodec {
         if first & 0x70 != 0 {
             return Err(protocol("reserved bits are set"));
         }
-        if second & 0x80 == 0 {
-            return Err(protocol("the client's frame is not masked"));
+        if (second & 0x80 != 0) != self.masked {
+            return Err(protocol("only frames of a client are masked, and all of them"));
         }
         let opcode = match first & 0x0f {
             0 => Opcode::Continuation,
@@ -182,7 +192,8 @@ impl WsCodec {
         if length > self.max_frame && matches!(opcode, Opcode::Binary | Opcode::Continuation) {
             return Err(WsViolation { code: CloseCode::TooBig, reason: "frame too long" });
         }
-        let mask = [h[mask_at], h[mask_at + 1], h[mask_at + 2], h[mask_at + 3]];
+        let mask =
+            if self.masked { [h[mask_at], h[mask_at + 1], h[mask_at + 2], h[mask_at + 3]] } else { [0; 4] };
         if matches!(opcode, Opcode::Binary | Opcode::Continuation) {
             self.fragmented = h[0] & 0x80 == 0;
         }
@@ -225,18 +236,28 @@ impl WsCodec {
             let control = &self.control[..self.control_len];
             match frame.opcode {
                 Opcode::Binary | Opcode::Continuation | Opcode::Pong => {}
-                Opcode::Ping => {
-                    out.extend([0x8a, self.control_len as u8]);
-                    out.extend_from_slice(control);
-                }
+                Opcode::Ping => self.write_control(out, 0x8a, control),
                 Opcode::Close => {
                     let code = close_code(control)?;
-                    write_close(out, code);
+                    self.write_control(out, 0x88, &code.to_be_bytes());
                     self.closed = true;
                 }
             }
         }
         Ok(())
+    }
+}
+
+impl WsCodec {
+    /// Appends a control frame; `payload` has at most 125 bytes.
+    fn write_control(&self, out: &mut Vec<u8>, first: u8, payload: &[u8]) {
+        let length = payload.len() as u8;
+        if self.masked {
+            out.extend([first, length]);
+        } else {
+            out.extend([first, 0x80 | length, 0, 0, 0, 0]);
+        }
+        out.extend_from_slice(payload);
     }
 }
 
@@ -260,7 +281,7 @@ fn protocol(reason: &'static str) -> WsViolation {
     WsViolation { code: CloseCode::ProtocolError, reason }
 }
 
-/// Appends a close frame.
+/// Appends a server's close frame.
 pub fn write_close(out: &mut Vec<u8>, code: u16) {
     out.extend([0x88, 2]);
     out.extend(code.to_be_bytes());
@@ -302,7 +323,18 @@ pub fn frame_header(length: usize) -> ([u8; 10], usize) {
     }
 }
 
-/// Appends MQTT bytes as one binary frame.
+/// Appends MQTT bytes as one binary frame of a client.
+pub fn wrap_masked(mqtt: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
+    let (mut header, used) = frame_header(mqtt.len());
+    header[1] |= 0x80;
+    out.extend_from_slice(&header[..used]);
+    out.extend(mask);
+    let start = out.len();
+    out.extend_from_slice(mqtt);
+    unmask(&mut out[start..], mask, 0);
+}
+
+/// Appends MQTT bytes as one binary frame of a server.
 pub fn wrap(mqtt: &[u8], out: &mut Vec<u8>) {
     let (header, used) = frame_header(mqtt.len());
     out.reserve(used + mqtt.len());

@@ -2,7 +2,7 @@
 
 use super::{
     ws::{Handshake, Upgrade, accept_value},
-    ws_codec::{CloseCode, WsCodec, WsState, frame_header, wrap},
+    ws_codec::{CloseCode, WsCodec, WsState, frame_header, wrap, wrap_masked},
 };
 use crate::config::WsSettings;
 
@@ -36,16 +36,16 @@ fn the_accept_value_is_the_one_of_the_rfc() {
 }
 
 #[test]
-fn an_upgrade_is_accepted_with_the_clients_first_known_subprotocol() {
+fn an_upgrade_is_accepted_with_the_best_subprotocol_that_is_offered() {
     let mut bytes = request("GET /mqtt HTTP/1.1", "Sec-WebSocket-Protocol: foo, mqttv3.1, mqtt\r\n");
     let length = bytes.len();
     bytes.extend([0x82, 0x80]);
     let Upgrade::Accepted { length: used, response, subprotocol } = judge(&bytes, &[]) else {
         panic!("refused")
     };
-    assert_eq!((used, subprotocol), (length, "mqttv3.1"));
+    assert_eq!((used, subprotocol), (length, "mqtt"));
     let response = String::from_utf8(response).expect("text");
-    assert!(response.contains("Sec-WebSocket-Protocol: mqttv3.1\r\n"), "{response}");
+    assert!(response.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{response}");
     assert!(!response.contains("Extensions"));
 }
 
@@ -197,6 +197,22 @@ fn outgoing_frames_have_the_shortest_length_and_no_mask() {
         assert_eq!(out[..header.len()], header);
         assert_eq!(out.len(), header.len() + length);
     }
+}
+
+#[test]
+fn a_client_and_a_server_understand_each_other_and_a_server_takes_no_unmasked_frames() {
+    let (mut server, mut client) = (WsCodec::new(1000), WsCodec::client(1000));
+    let (mut wire, mut mqtt, mut out) = (vec![], vec![], vec![]);
+    wrap_masked(b"to the server", MASK, &mut wire);
+    assert_eq!(server.decode(&wire, &mut mqtt, &mut out), Ok(WsState::Open));
+    assert_eq!(mqtt, b"to the server");
+    wire.clear();
+    wrap(b" and back", &mut wire);
+    wire.extend([0x89, 1, b'p']);
+    assert_eq!(client.decode(&wire, &mut mqtt, &mut out), Ok(WsState::Open));
+    assert_eq!(mqtt, b"to the server and back");
+    assert_eq!(out, [0x8a, 0x81, 0, 0, 0, 0, b'p'], "the client's pong is masked");
+    assert!(client.decode(&frame(0x82, b"x"), &mut mqtt, &mut out).is_err());
 }
 
 proptest::proptest! {

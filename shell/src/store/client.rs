@@ -78,6 +78,11 @@ impl StoreClient {
         self.shared.queue.is_congested() || self.shared.dirty_full.load(Ordering::Relaxed)
     }
 
+    /// Lets the keeper look now for what is due, and not at its next beat.
+    pub fn wake_keeper(&self) {
+        self.shared.bell.ring();
+    }
+
     /// How the store is.
     #[must_use]
     pub fn health(&self) -> StoreHealth {

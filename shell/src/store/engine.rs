@@ -3,7 +3,6 @@
 
 use super::files::is_full;
 use super::index::NewMessage;
-use super::index::blocks::Place;
 use super::journal::Journal;
 use super::record::{APPEND_FIXED, GROUP_HEADER, RECORD_HEADER, align, append_len, delete_len, put_len};
 use super::shared::{CommitRequest, Event, MovedRecord, Request, Shared};
@@ -24,6 +23,9 @@ use std::sync::atomic::Ordering;
 
 /// What keys and retained messages cost in memory beside their bytes, about.
 const DIRTY_OVERHEAD: usize = 96;
+
+/// Commits in one batch, at most: entering them in the index must not hold its lock for long.
+const BATCH_COUNT: usize = 4096;
 
 /// The storage thread's state.
 pub struct Engine {
@@ -59,7 +61,12 @@ struct Staged {
 impl Engine {
     /// An engine that continues `journal` with these keys.
     #[must_use]
-    pub fn new(shared: Arc<Shared>, journal: Journal, keys: SeededMap<Bytes, u64>, changes: Changes) -> Engine {
+    pub fn new(
+        shared: Arc<Shared>,
+        journal: Journal,
+        keys: SeededMap<Bytes, u64>,
+        changes: Changes,
+    ) -> Engine {
         let wall = (shared.options.clock)();
         Engine { shared, journal, keys, changes, chunk: Chunk::default(), wall }
     }
@@ -86,7 +93,9 @@ impl Engine {
             Ok(size) => size,
             Err(refusal) => return self.refuse(&commit, refusal),
         };
-        if self.journal.buf.len() + size > self.shared.options.batch_bytes && !self.journal.buf.is_empty() {
+        let bytes = self.journal.buf.len() + size;
+        let full = bytes > self.shared.options.batch_bytes && !self.journal.buf.is_empty();
+        if full || self.chunk.results.len() >= BATCH_COUNT {
             self.flush();
         }
         if !self.journal.has_room(size) {
@@ -384,11 +393,15 @@ impl Engine {
     /// checkpoint must never be ahead of it.
     pub fn take_changes(&mut self) -> Option<Changes> {
         self.flush();
-        if self.journal.failed || self.changes.keys.is_empty() && self.changes.retained.is_empty() {
-            // Without changes of keys the checkpoint still moves on, so that segments may go.
-            if self.journal.failed || self.journal.next - 1 == self.changes.covers {
-                return None;
-            }
+        let trimmed: Vec<(Box<str>, u64)> = {
+            let index = self.shared.index();
+            index.tenants.iter().map(|t| (t.name.clone(), t.trimmed)).collect()
+        };
+        // Without changes of keys the checkpoint still moves on, so that segments may go.
+        let moved_on = self.journal.next - 1 > self.changes.covers || trimmed != self.changes.trimmed;
+        let changed = !self.changes.keys.is_empty() || !self.changes.retained.is_empty();
+        if self.journal.failed || !(moved_on || changed) {
+            return None;
         }
         if let Err(error) = self.journal.write(true) {
             self.report(&error);
@@ -401,11 +414,10 @@ impl Engine {
         self.journal.mark_synced();
         let mut fresh = Changes::new(self.shared.options.entropy);
         fresh.covers = self.journal.next - 1;
+        fresh.trimmed.clone_from(&trimmed);
         let mut changes = std::mem::replace(&mut self.changes, fresh);
         changes.covers = self.journal.next - 1;
-        let index = self.shared.index();
-        changes.trimmed = index.tenants.iter().map(|t| (t.name.clone(), t.trimmed)).collect();
-        drop(index);
+        changes.trimmed = trimmed;
         self.shared.dirty_full.store(false, Ordering::Relaxed);
         Some(changes)
     }
@@ -458,12 +470,6 @@ impl Engine {
     /// Whatever the file system says.
     pub fn sync(&mut self) -> io::Result<()> {
         self.journal.write(true)
-    }
-
-    /// Where a message of the log lies (for tests).
-    #[must_use]
-    pub fn place(&self, seq: u64) -> Option<Place> {
-        self.shared.index().blocks.get(seq)
     }
 }
 

@@ -22,7 +22,9 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A file is damaged where it had been on stable storage.
-    #[error("{place}: damaged at byte {offset}: {reason}; restore a backup, or copy what is intact with a salvage")]
+    #[error(
+        "{place}: damaged at byte {offset}: {reason}; restore a backup, or copy what is intact with a salvage"
+    )]
     Corrupt {
         /// The file.
         place: String,

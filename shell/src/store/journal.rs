@@ -213,9 +213,9 @@ impl Journal {
     }
 
     fn take_spare(&mut self, bytes: u64) -> io::Result<Spare> {
-        let ready = self.shared.spare().take();
+        let ready = self.shared.spare().take_if(|s| s.bytes >= bytes);
         self.shared.bell.ring();
-        if let Some(spare) = ready.filter(|s| s.bytes >= bytes) {
+        if let Some(spare) = ready {
             return Ok(spare);
         }
         self.spare_names += 1;

@@ -93,7 +93,9 @@ impl Keeper {
     /// The keeping thread's life.
     #[must_use]
     pub fn run(mut self) -> Keeper {
-        let mut desk = QueueDesk(self.shared.clone());
+        let shared = self.shared.clone();
+        let _guard = super::shared::PanicGuard(&shared);
+        let mut desk = QueueDesk(shared.clone());
         let beat = self.shared.options.checkpoint_interval.min(self.shared.options.trim_interval);
         while self.shared.bell.wait(beat) {
             self.tick(&mut desk);
@@ -121,6 +123,7 @@ impl Keeper {
             self.clean(now, desk);
             self.shared.gauge();
         }
+        add(&self.shared.counters.keeper_rounds, 1);
     }
 
     /// Sees that a spare segment lies ready, and judges the space.
@@ -129,6 +132,10 @@ impl Keeper {
         let free = shared.files.free_bytes();
         let mut low = matches!(free, Ok(free) if free < shared.options.min_free_bytes);
         let mut reason = low.then(|| "the file system has too little free space".to_owned());
+        if self.journal_bytes().saturating_add(shared.options.segment_bytes) > shared.options.max_bytes {
+            low = true;
+            reason = Some("the journal has reached its greatest size".to_owned());
+        }
         if shared.spare().is_none() && !low {
             self.spares += 1;
             let made =

@@ -10,6 +10,7 @@
 //! write, and for the sync of a `Synced` commit in the same batch, because events leave in sequence order;
 //! `Memory` is treated as `Stored`: the write costs microseconds and keeps one order for all.
 
+pub mod check;
 pub mod client;
 pub mod engine;
 pub mod error;
@@ -22,6 +23,7 @@ pub mod open;
 pub mod options;
 pub mod reader;
 pub mod record;
+pub mod salvage;
 pub mod segment;
 pub mod shared;
 pub mod sidecar;
@@ -78,6 +80,7 @@ impl Desk for EngineDesk<'_> {
 }
 
 fn storage_life(shared: &Shared, mut engine: Engine) -> Engine {
+    let _guard = shared::PanicGuard(shared);
     let mut requests = VecDeque::new();
     while shared.queue.wait(&mut requests) {
         engine.turn(&mut requests);

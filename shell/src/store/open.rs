@@ -57,7 +57,12 @@ struct Opening<'a> {
     next: u64,
 }
 
-fn io_at<T>(files: &dyn Files, name: &str, what: &'static str, result: io::Result<T>) -> Result<T, StoreError> {
+fn io_at<T>(
+    files: &dyn Files,
+    name: &str,
+    what: &'static str,
+    result: io::Result<T>,
+) -> Result<T, StoreError> {
     result.map_err(|source| StoreError::Io { place: files.describe(name), what, source })
 }
 
@@ -316,8 +321,11 @@ impl Opening<'_> {
     ) -> SeededMap<Bytes, u64> {
         let replayed = self.changes.keys.iter();
         let replayed = replayed.filter_map(|(k, v)| v.as_ref().map(|(v, r)| (k.clone(), v.clone(), *r)));
-        let mut all: Vec<(Bytes, Bytes, u64)> =
-            loaded.into_iter().filter(|(k, _, _)| !self.changes.keys.contains_key(k)).chain(replayed).collect();
+        let mut all: Vec<(Bytes, Bytes, u64)> = loaded
+            .into_iter()
+            .filter(|(k, _, _)| !self.changes.keys.contains_key(k))
+            .chain(replayed)
+            .collect();
         all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let mut table =
             HashMap::with_capacity_and_hasher(all.len(), FixedState::with_seed(self.options.entropy));

@@ -33,6 +33,8 @@ pub struct StoreOptions {
     pub state_cache_bytes: usize,
     /// Appends are refused while the file system has less than this free.
     pub min_free_bytes: u64,
+    /// Appends are refused while the journal has no room for another segment below this.
+    pub max_bytes: u64,
     /// When messages leave the log.
     pub trim: TrimRules,
     /// How often the log is looked through for what can go.
@@ -75,6 +77,7 @@ impl StoreOptions {
             checkpoint_bytes: 32 << 20,
             state_cache_bytes: 32 << 20,
             min_free_bytes: 64 * MIB,
+            max_bytes: u64::MAX,
             trim: TrimRules {
                 min_retention: Duration::from_secs(600),
                 retention_bytes: 1024 * MIB,
@@ -99,6 +102,7 @@ impl StoreOptions {
             (self.segment_bytes >= 32 << 10, "a segment has at least 32 KiB"),
             (self.segment_bytes <= 1 << 30, "a segment has at most 1 GiB"),
             (self.max_commit_bytes <= self.segment_bytes / 2, "a commit takes at most half a segment"),
+            (self.max_bytes / 4 >= self.segment_bytes, "the greatest size holds at least four segments"),
             (self.batch_bytes > 0 && self.queue_count > 0, "queue and batch cannot be empty"),
             (self.clean_percent <= 90, "cleaning segments that are more than 90 % needed never ends"),
         ];

@@ -154,15 +154,17 @@ fn fetch(shared: &Shared, picks: Vec<Pick>, tenant: Option<TenantId>) -> Result<
     Ok(found.into_values().collect())
 }
 
-/// How many of the picks lie close enough together to be read at once.
+/// How many of the picks, sorted by place, lie close enough together to be read at once.
 fn run_length(picks: &[Pick]) -> usize {
-    let start = u64::from(picks[0].place.offset);
-    let mut end = start;
+    let first = picks[0].place;
+    let mut end = u64::from(first.offset);
     for (i, pick) in picks.iter().enumerate() {
         let at = u64::from(pick.place.offset);
         let stop = at + u64::from(pick.place.size) + MARGIN as u64;
-        let far = at > end + RUN_GAP || stop - start > RUN_BYTES as u64;
-        if i > 0 && (far || pick.place.segment != picks[0].place.segment) {
+        let near = pick.place.segment == first.segment
+            && at <= end + RUN_GAP
+            && stop <= u64::from(first.offset) + RUN_BYTES as u64;
+        if i > 0 && !near {
             return i;
         }
         end = stop;
@@ -273,6 +275,7 @@ fn read_record(
 
 /// The reading thread's life.
 pub fn run(shared: &Shared) {
+    let _guard = super::shared::PanicGuard(shared);
     while let Some(request) = shared.reads.wait() {
         serve(shared, request);
     }

@@ -148,7 +148,12 @@ pub struct Walked {
 /// `sealed` is the end that the next segment recorded: up to there every group must be valid. Without
 /// it this is the last segment: the walk ends at the first group that is not valid, and looks behind it for
 /// proof that it had been synced. A group that does not continue the sequence is not valid.
-pub fn walk(raw: &[u8], header: &SegmentHeader, sealed: Option<u64>, mut each: impl FnMut(&Group<'_>)) -> Walked {
+pub fn walk(
+    raw: &[u8],
+    header: &SegmentHeader,
+    sealed: Option<u64>,
+    mut each: impl FnMut(&Group<'_>),
+) -> Walked {
     let mut walked = Walked { end: HEADER, next: header.base, wall: header.wall, tail: Tail::Clean };
     let limit = sealed.map_or(raw.len(), |end| (end as usize).min(raw.len()));
     while (walked.end as usize) < limit {

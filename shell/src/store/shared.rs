@@ -379,3 +379,19 @@ impl Shared {
         set(&self.counters.queue_bytes, self.queue.bytes() as u64);
     }
 }
+
+/// Held by each thread of the store: if it panics, the store takes no more work, and says why. What was
+/// acknowledged is in the journal; a restart is the way out.
+pub struct PanicGuard<'a>(pub &'a Shared);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue.close();
+            self.0.reads.close();
+            let mut health = self.0.health();
+            health.writable = false;
+            health.reason = Some("a thread of the store panicked; restart".to_owned());
+        }
+    }
+}

@@ -33,6 +33,9 @@ const TRIMMED: TableDefinition<'_, &str, u64> = TableDefinition::new("trimmed");
 /// A map keyed by client data.
 pub type SeededMap<K, V> = HashMap<K, V, FixedState>;
 
+/// Tenant and topic.
+pub type TopicName = (Box<str>, Box<str>);
+
 /// Changes since the last checkpoint.
 #[derive(Debug)]
 pub struct Changes {
@@ -41,7 +44,7 @@ pub struct Changes {
     /// Keys, with value and revision; `None` = removed.
     pub keys: SeededMap<Bytes, Option<(Bytes, u64)>>,
     /// Retained messages by (tenant, topic); `None` = removed.
-    pub retained: SeededMap<(Box<str>, Box<str>), Option<(u64, Arc<Message>)>>,
+    pub retained: SeededMap<TopicName, Option<(u64, Arc<Message>)>>,
     /// How far each tenant's log is trimmed.
     pub trimmed: Vec<(Box<str>, u64)>,
     /// Memory they take, about.
@@ -339,13 +342,16 @@ fn load(db: &Database) -> Result<Loaded, String> {
 /// The outer error is redb's, the inner one tells what is damaged.
 fn read_all(db: &Database) -> Result<Result<Loaded, String>, redb::Error> {
     let tx = db.begin_read()?;
-    let mut loaded = Loaded::default();
-    loaded.covers = tx.open_table(META)?.get("covers")?.map_or(0, |v| v.value());
+    let covers = tx.open_table(META)?.get("covers")?.map_or(0, |v| v.value());
+    let mut loaded = Loaded { covers, ..Loaded::default() };
     let keys = tx.open_table(KEYS)?;
     for item in keys.iter()? {
         let (key, value) = item?;
         let Some((revision, value)) = decode_value(key.value(), value.value()) else {
-            return Ok(Err(format!("the value of key {:?} is damaged", key.value().escape_ascii().to_string())));
+            return Ok(Err(format!(
+                "the value of key {:?} is damaged",
+                key.value().escape_ascii().to_string()
+            )));
         };
         loaded.keys.push((Bytes::copy_from_slice(key.value()), value, revision));
     }

@@ -86,6 +86,8 @@ counters! {
     keys,
     /// Bytes of requests that wait.
     queue_bytes,
+    /// Rounds of housekeeping.
+    keeper_rounds,
 }
 
 /// Adds to a counter.

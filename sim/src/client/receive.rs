@@ -7,6 +7,7 @@ use mast_core::message::QoS;
 
 /// An acknowledgement of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "the names of the packets")]
 pub(super) enum AckPacket {
     PubAck,
     PubRec,

@@ -62,7 +62,7 @@ impl Default for Judges {
             oracles: vec![
                 Box::new(present::Present),
                 Box::new(matching::Matching),
-                Box::new(once::Once::default()),
+                Box::new(once::Once),
                 Box::new(order::Order::default()),
                 Box::new(shared::SharedGroups::default()),
                 Box::new(wills::Wills::default()),

@@ -77,7 +77,7 @@ impl World {
             FilterSpec { filter: "#".to_owned(), qos: 1, no_local: false, rap: false, retain_handling: 0 };
         for client in 0..self.clients.len() {
             if self.clients[client].spec.role == Role::Observer {
-                self.with_client(client, |client, ctx| client.subscribe(ctx, &[all.clone()], 0));
+                self.with_client(client, |client, ctx| client.subscribe(ctx, std::slice::from_ref(&all), 0));
             }
         }
         self.add(self.now + LOOK, Event::Final(1));

@@ -21,7 +21,7 @@ use crate::scenario::{Knobs, Scenario};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
-use mast_core::settings::{OfflineLimits, OfflinePolicy, Settings, ShareStrategy};
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
 use mast_core::store::port::Durability;
 use mast_core::tenant::registry::Registry;
 use node::Node;
@@ -128,11 +128,7 @@ fn settings(knobs: &Knobs) -> Settings {
             1 => Durability::Stored,
             _ => Durability::Synced,
         },
-        offline: OfflineLimits {
-            max_messages: knobs.offline_messages,
-            max_bytes: 64 * 1024 * 1024,
-            policy: OfflinePolicy::DropOldest,
-        },
+        offline: OfflineLimits { max_messages: knobs.offline_messages, max_bytes: 64 * 1024 * 1024 },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
             1 => ShareStrategy::Random,
@@ -254,9 +250,9 @@ impl World {
             Event::Fault(index) => self.fault(index),
             Event::Calm => self.become_calm(),
             Event::Restart => self.restart(),
-            Event::ToServer { link, n } => self.to_server(link, n),
+            Event::ToServer { link, n } => self.reach_server(link, n),
             Event::FinToServer { link } => self.fin_to_server(link),
-            Event::ToClient { link, n } => self.to_client(link, n),
+            Event::ToClient { link, n } => self.reach_client(link, n),
             Event::FinToClient { link } => self.fin_to_client(link),
             Event::Flush { link } => self.flush_and_settle(link),
             Event::ServerClosed { link } => self.server_closed(link),

@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_server(&mut self, link: usize, n: usize) {
+    pub(super) fn reach_server(&mut self, link: usize, n: usize) {
         if self.links[link].dead {
             return;
         }
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_client(&mut self, link: usize, n: usize) {
+    pub(super) fn reach_client(&mut self, link: usize, n: usize) {
         self.links[link].unread += n;
         self.listen(link);
     }

@@ -6,7 +6,7 @@
 //! record ([`FaultFiles::note`]) tell which acknowledgements had left by then.
 
 use super::{File, Files, Lock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,15 +16,34 @@ pub const SECTOR: usize = 512;
 /// One recorded operation.
 #[derive(Clone, Debug)]
 enum Op {
-    Create { file: usize, name: String },
-    Write { file: usize, offset: u64, data: Vec<u8> },
-    SetLen { file: usize, len: u64 },
-    Sync { file: usize },
+    Create {
+        file: usize,
+        name: String,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    SetLen {
+        file: usize,
+        len: u64,
+    },
+    Sync {
+        file: usize,
+    },
     /// A sync that reported failure: what it should have written is lost for good, though reads from
     /// the page cache still show it.
-    FailedSync { file: usize },
-    Rename { from: String, to: String },
-    Remove { name: String },
+    FailedSync {
+        file: usize,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Remove {
+        name: String,
+    },
     SyncDir,
     Note(u64),
 }
@@ -167,7 +186,7 @@ impl FaultFiles {
     /// What a process that was killed after `ops` operations leaves: everything it wrote.
     #[must_use]
     pub fn kill(&self, ops: usize) -> FaultFiles {
-        let mut keep = |_: &mut Vec<Pending>| Vec::new();
+        let mut keep = |_: &mut Vec<Pending>| BTreeSet::new();
         self.cut(ops, usize::MAX, &mut keep)
     }
 
@@ -180,7 +199,7 @@ impl FaultFiles {
         let mood = draw(4);
         let dir_keep = if mood == 0 { 0 } else { draw(6) as usize };
         let mut drop = |pending: &mut Vec<Pending>| {
-            let mut lost = Vec::new();
+            let mut lost = BTreeSet::new();
             for (i, write) in pending.iter().enumerate() {
                 let first = write.offset as usize / SECTOR;
                 let last = (write.offset as usize + write.data.len().max(1) - 1) / SECTOR;
@@ -191,7 +210,7 @@ impl FaultFiles {
                         _ => draw(2) == 0,
                     };
                     if gone {
-                        lost.push((i, sector));
+                        lost.insert((i, sector));
                     }
                 }
             }
@@ -221,7 +240,7 @@ struct Pending {
     set_len: Option<u64>,
 }
 
-type Lose<'a> = dyn FnMut(&mut Vec<Pending>) -> Vec<(usize, usize)> + 'a;
+type Lose<'a> = dyn FnMut(&mut Vec<Pending>) -> BTreeSet<(usize, usize)> + 'a;
 
 #[derive(Default)]
 struct Replay {

@@ -77,6 +77,8 @@ pub struct Index {
     pub ring: TailRing,
     /// Samples of (wall time, last sequence then), ascending: for ages.
     pub ages: VecDeque<(Wall, u64)>,
+    /// The newest such pair.
+    latest: (Wall, u64),
 }
 
 impl Index {
@@ -89,6 +91,7 @@ impl Index {
             segments: BTreeMap::new(),
             ring: TailRing::new(ring),
             ages: VecDeque::new(),
+            latest: (Wall(0), 0),
         }
     }
 
@@ -116,8 +119,9 @@ impl Index {
         self.ring.push(seq, message);
     }
 
-    /// Notes that `seq` was reached at `wall`, at most once a second.
+    /// Notes that `seq` was reached at `wall`; keeps one sample a second.
     pub fn note_age(&mut self, wall: Wall, seq: u64) {
+        self.latest = (self.latest.0.max(wall), seq);
         match self.ages.back() {
             Some((last, _)) if wall.millis_since(*last) < 1000 => {}
             // A clock that stepped back: samples stay ascending, ages are judged late rather than early.
@@ -138,6 +142,9 @@ impl Index {
     /// The last sequence that is surely older than `wall`.
     #[must_use]
     pub fn seq_at(&self, wall: Wall) -> u64 {
+        if self.latest.0 <= wall {
+            return self.latest.1;
+        }
         let i = self.ages.partition_point(|a| a.0 <= wall);
         i.checked_sub(1).map_or(0, |i| self.ages[i].1)
     }

@@ -247,7 +247,7 @@ impl Wanted {
             } else {
                 self.start_of(index, place.topic).is_some_and(|start| seq > start)
             };
-            if wanted && !place.expires.is_some_and(|e| e <= now) && !take(seq, &place) {
+            if wanted && place.expires.is_none_or(|e| e > now) && !take(seq, &place) {
                 return Slice::Enough(seq);
             }
         }

@@ -67,6 +67,8 @@ pub struct Tenants {
     by_id: Vec<u32>,
     topics: Vec<Topic>,
     free: Vec<u32>,
+    /// Sequences that all lists of topics have room for.
+    room: usize,
 }
 
 impl Tenants {
@@ -81,6 +83,7 @@ impl Tenants {
             by_id: Vec::new(),
             topics: Vec::new(),
             free: Vec::new(),
+            room: 0,
         }
     }
 
@@ -201,7 +204,7 @@ impl Tenants {
     /// Enters a message above all others.
     pub fn push(&mut self, slot: u32, name: &str, seq: u64) -> u32 {
         let ix = self.topic(slot, name);
-        push_lean(&mut self.topics[ix as usize].seqs, seq);
+        self.room += push_lean(&mut self.topics[ix as usize].seqs, seq);
         ix
     }
 
@@ -209,7 +212,7 @@ impl Tenants {
     pub fn load(&mut self, topic: u32, seq: u64) {
         let topic = &mut self.topics[topic as usize];
         topic.unsorted |= topic.seqs.back().is_some_and(|&last| last > seq);
-        push_lean(&mut topic.seqs, seq);
+        self.room += push_lean(&mut topic.seqs, seq);
     }
 
     /// Ends loading.
@@ -228,7 +231,10 @@ impl Tenants {
         let tenant = &mut self.tenants[slot as usize];
         tenant.spilled.push_back(seq);
         for &uid in uids {
-            push_lean(tenant.spills.entry(uid).or_default(), seq);
+            let list = tenant.spills.entry(uid).or_default();
+            if list.back() != Some(&seq) {
+                push_lean(list, seq);
+            }
         }
     }
 
@@ -267,8 +273,10 @@ impl Tenants {
     pub fn release_if_empty(&mut self, ix: u32) {
         let topic = &mut self.topics[ix as usize];
         if !topic.seqs.is_empty() {
-            if topic.seqs.capacity() > 64 && topic.seqs.len() < topic.seqs.capacity() / 4 {
+            let room = topic.seqs.capacity();
+            if room > 64 && topic.seqs.len() < room / 4 {
                 topic.seqs.shrink_to(topic.seqs.len() * 2);
+                self.room -= room - topic.seqs.capacity();
             }
             return;
         }
@@ -279,6 +287,7 @@ impl Tenants {
         tenant.by_name.remove(&*topic.name);
         tenant.in_order.remove(&*topic.name);
         topic.generation = topic.generation.wrapping_add(1);
+        self.room -= topic.seqs.capacity();
         topic.seqs = VecDeque::new();
         topic.name = Arc::from("");
         self.free.push(ix);
@@ -287,14 +296,17 @@ impl Tenants {
     /// Bytes of memory that the lists of sequences take.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.topics.iter().map(|t| t.seqs.capacity() * size_of::<u64>()).sum()
+        self.room * size_of::<u64>()
     }
 }
 
-/// Pushes with growth by a quarter instead of doubling, which keeps the memory per message low.
-fn push_lean(list: &mut VecDeque<u64>, seq: u64) {
-    if list.len() == list.capacity() && list.len() >= 64 {
+/// Pushes with growth by a quarter instead of doubling, which keeps the memory per message low. Returns by how
+/// many sequences the list's room grew.
+fn push_lean(list: &mut VecDeque<u64>, seq: u64) -> usize {
+    let room = list.capacity();
+    if list.len() == room && list.len() >= 64 {
         list.reserve_exact(list.len() / 4);
     }
     list.push_back(seq);
+    list.capacity() - room
 }

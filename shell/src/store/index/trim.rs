@@ -18,8 +18,9 @@ pub struct TrimRules {
     pub tenant_bytes: u64,
 }
 
-fn before(now: Wall, age: Duration) -> Wall {
-    Wall(now.0.saturating_sub(age.as_millis() as u64))
+/// The time `age` before `now`; `None` before the clock's beginning.
+fn before(now: Wall, age: Duration) -> Option<Wall> {
+    now.0.checked_sub(age.as_millis() as u64).map(Wall)
 }
 
 impl Index {
@@ -37,13 +38,18 @@ impl Index {
             }
         }
         if !hurry {
-            need = need.min(self.seq_at(before(now, rules.min_retention)));
+            need = need.min(self.older_than(now, rules.min_retention));
         }
-        let mut target = need.max(self.seq_at(before(now, rules.max_age))).max(tenant.trimmed);
+        let mut target = need.max(self.older_than(now, rules.max_age)).max(tenant.trimmed);
         if tenant.bytes > rules.tenant_bytes {
             target = target.max(self.over_limit(slot, rules.tenant_bytes));
         }
         target.min(head)
+    }
+
+    /// The last sequence that is surely older than `age`.
+    fn older_than(&self, now: Wall, age: Duration) -> u64 {
+        before(now, age).map_or(0, |wall| self.seq_at(wall))
     }
 
     /// The sequence up to which a tenant must be cut to fall a twentieth below `limit`.

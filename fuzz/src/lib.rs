@@ -1,1 +1,0 @@
-//! Placeholder module doc, replaced by the crate's owner.

@@ -1,0 +1,98 @@
+//! Executing what the shard wants. Nothing here decides anything.
+
+use crate::driver::Driver;
+use crate::driver::mailbox::Mail;
+use mast_core::shard::input::{Effect, Input, LogEvent};
+use mast_core::store::port::{CommitResult, ReadResult};
+
+impl Driver {
+    /// Executes one poll's output.
+    pub(super) fn execute(&mut self) {
+        while let Some(id) = self.outbox.dirty.pop() {
+            self.mark(id);
+        }
+        self.drained |= self.outbox.drained;
+        if self.outbox.effects.is_empty() {
+            return;
+        }
+        let mut effects = std::mem::take(&mut self.outbox.effects);
+        for effect in effects.drain(..) {
+            self.effect(effect);
+        }
+        self.outbox.effects = effects;
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Close { conn, flush } => self.close(conn, flush),
+            Effect::Pause { conn } => {
+                if let Some(io) = self.slot(conn)
+                    && !std::mem::replace(&mut io.paused, true)
+                {
+                    self.paused += 1;
+                }
+            }
+            Effect::Resume { conn } => {
+                if let Some(io) = self.slot(conn)
+                    && std::mem::take(&mut io.paused)
+                {
+                    if let Some(waker) = &io.waker {
+                        waker.wake_by_ref();
+                    }
+                    self.paused -= 1;
+                }
+            }
+            Effect::Peer { to, msg } => {
+                if let Some(peer) = self.setup.mailboxes.get(to.0 as usize) {
+                    peer.push(Mail::Peer(self.setup.shard, msg));
+                }
+            }
+            Effect::Commit { op, writes, class } => {
+                if let Err(refusal) = self.store.commit(self.setup.shard, op, writes, class) {
+                    let refused = CommitResult::Refused(refusal);
+                    let now = self.now();
+                    self.shard.handle(now, Input::CommitDone { op, result: refused });
+                    self.again = true;
+                }
+            }
+            Effect::Read { op, read } => {
+                if let Err(refusal) = self.store.read(self.setup.shard, op, read) {
+                    let failed = ReadResult::Failed(refusal);
+                    let now = self.now();
+                    self.shard.handle(now, Input::ReadDone { op, result: failed });
+                    self.again = true;
+                }
+            }
+            Effect::Auth { op, conn: _, question } => (self.setup.auth)(op, question),
+            Effect::Floor { tenant, floor } => self.store.set_floor(self.setup.shard, tenant, floor),
+            Effect::Log(event) => self.log(&event),
+        }
+    }
+
+    fn log(&mut self, event: &LogEvent) {
+        let mut peer_of = |conn| self.slot(conn).map(|io| io.peer.clone()).unwrap_or_default();
+        match event {
+            LogEvent::Violation { conn, reason, why, statement } => {
+                let peer = peer_of(*conn);
+                (self.setup.log)("violation", &|| {
+                    tracing::warn!(%peer, reason = format_args!("{reason:#04x}"), statement, "disconnected: {why}");
+                });
+            }
+            LogEvent::TakenOver { conn } => {
+                let peer = peer_of(*conn);
+                (self.setup.log)("taken over", &|| {
+                    tracing::info!(%peer, "session taken over by another connection");
+                });
+            }
+            LogEvent::StoreTrouble { what, outcome } => (self.setup.log)("store trouble", &|| {
+                tracing::error!(what, outcome, "not stored");
+            }),
+            LogEvent::BadRecord { space } => (self.setup.log)("bad record", &|| {
+                tracing::error!(space, "a stored record makes no sense to this version; it is left alone");
+            }),
+            LogEvent::Invariant { what } => (self.setup.log)("invariant", &|| {
+                tracing::error!(what, "a rule of the code was broken; please report this");
+            }),
+        }
+    }
+}

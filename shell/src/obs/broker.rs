@@ -1,0 +1,148 @@
+//! Metrics of the broker itself.
+
+use crate::auth::AuthState;
+use crate::driver::{ShardHandle, ShardSetup};
+use crate::obs::Metrics;
+use crate::obs::metrics::Samples;
+use crate::store::StoreClient;
+use crate::store::stats::SYNC_BUCKETS;
+use mast_core::sys::{Counters, DROPS, TenantCounters};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// Registers everything that the engine can tell.
+pub fn register(metrics: &Metrics, shards: &[ShardHandle], store: &StoreClient, auth: &Arc<AuthState>) {
+    let setups: Vec<Arc<ShardSetup>> = shards.iter().map(|s| Arc::clone(&s.setup)).collect();
+    metrics.register(move |out| shard_samples(&setups, out));
+    let client = store.clone();
+    metrics.register(move |out| store_samples(&client, out));
+    let auth = Arc::clone(auth);
+    metrics.register(move |out| {
+        let Some(passwords) = auth.passwords() else { return };
+        let counts = &passwords.counts;
+        for (reason, value) in [
+            ("accepted", &counts.accepted),
+            ("refused", &counts.refused),
+            ("busy", &counts.busy),
+            ("cached", &counts.cache_hits),
+        ] {
+            let value = value.load(Ordering::Relaxed);
+            out.counter("mast_logins_total", "Password checks by outcome.", &[("reason", reason)], value);
+        }
+    });
+}
+
+fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
+    let mut sum = Counters::default();
+    let mut tenants: BTreeMap<String, TenantCounters> = BTreeMap::new();
+    for setup in setups {
+        let published = setup.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        add(&mut sum, &published.counters);
+        for (name, counters) in published.tenants {
+            let total = tenants.entry(name).or_default();
+            total.connected += counters.connected;
+            total.sessions += counters.sessions;
+            total.subscriptions += counters.subscriptions;
+            total.retained += counters.retained;
+            total.publish_in += counters.publish_in;
+            total.publish_bytes_in += counters.publish_bytes_in;
+        }
+    }
+    let directions = |out: &mut Samples, name, help, received, sent| {
+        out.counter(name, help, &[("direction", "in")], received);
+        out.counter(name, help, &[("direction", "out")], sent);
+    };
+    directions(out, "mast_publish_total", "PUBLISH packets.", sum.publish_in, sum.publish_out);
+    directions(out, "mast_bytes_total", "MQTT bytes.", sum.bytes_in, sum.bytes_out);
+    for (name, help, value) in [
+        ("mast_connects_total", "Connections admitted.", sum.connects),
+        ("mast_disconnects_total", "Admitted connections that ended.", sum.disconnects),
+        ("mast_connects_refused_total", "CONNECTs refused after authentication.", sum.refused),
+        ("mast_takeovers_total", "Connections that lost their session to another.", sum.takeovers),
+        ("mast_violations_total", "Connections closed for a protocol error.", sum.violations),
+        ("mast_appended_total", "Messages given to the log.", sum.appended),
+        ("mast_spilled_total", "Messages put into the log for a slow clean session.", sum.spilled),
+        ("mast_replayed_total", "Messages read back from the log.", sum.replayed),
+        ("mast_store_failures_total", "Store operations refused or unanswered.", sum.store_failures),
+        ("mast_tenant_canary_total", "Deliveries stopped at a tenant border. Must stay 0.", sum.canary),
+    ] {
+        out.counter(name, help, &[], value);
+    }
+    for (reason, word) in DROPS {
+        let labels = [("reason", word)];
+        out.counter("mast_dropped_total", "Messages not delivered.", &labels, sum.drops[reason as usize]);
+    }
+    for (name, t) in &tenants {
+        let labels = [("tenant", name.as_str())];
+        out.gauge("mast_tenant_connections", "Connected clients.", &labels, t.connected);
+        out.gauge("mast_tenant_sessions", "Sessions, connected or not.", &labels, t.sessions);
+        out.gauge("mast_tenant_subscriptions", "Subscriptions.", &labels, t.subscriptions);
+        out.gauge("mast_tenant_retained", "Retained messages.", &labels, t.retained);
+        out.counter("mast_tenant_publish_total", "PUBLISH packets received.", &labels, t.publish_in);
+        out.counter("mast_tenant_bytes_total", "Payload bytes received.", &labels, t.publish_bytes_in);
+    }
+}
+
+fn add(sum: &mut Counters, other: &Counters) {
+    sum.publish_in += other.publish_in;
+    sum.publish_out += other.publish_out;
+    sum.bytes_in += other.bytes_in;
+    sum.bytes_out += other.bytes_out;
+    sum.appended += other.appended;
+    sum.spilled += other.spilled;
+    sum.replayed += other.replayed;
+    sum.connects += other.connects;
+    sum.disconnects += other.disconnects;
+    sum.refused += other.refused;
+    sum.takeovers += other.takeovers;
+    sum.violations += other.violations;
+    sum.store_failures += other.store_failures;
+    sum.canary += other.canary;
+    for (mine, theirs) in sum.drops.iter_mut().zip(other.drops) {
+        *mine += theirs;
+    }
+}
+
+fn store_samples(client: &StoreClient, out: &mut Samples) {
+    let stats = client.stats();
+    for (name, help, value) in [
+        ("mast_store_commits_total", "Commits applied.", stats.commits),
+        ("mast_store_appends_total", "Messages appended.", stats.appends),
+        ("mast_store_batches_total", "Writes to the journal; each holds all that waited.", stats.batches),
+        ("mast_store_journal_bytes_total", "Bytes written to the journal.", stats.journal_bytes),
+        ("mast_store_moved_bytes_total", "Bytes rewritten to free segments.", stats.moved_bytes),
+        ("mast_store_checkpoint_bytes_total", "Bytes written to the checkpoint.", stats.state_bytes),
+        ("mast_store_checkpoints_total", "Checkpoints.", stats.checkpoints),
+        ("mast_store_checkpoint_failures_total", "Checkpoints that failed.", stats.checkpoint_failures),
+        ("mast_store_reads_total", "Reads answered.", stats.reads),
+        ("mast_store_read_entries_total", "Messages given to readers.", stats.read_entries),
+        ("mast_store_read_disk_total", "Messages of these that came from disk.", stats.read_from_disk),
+    ] {
+        out.counter(name, help, &[], value);
+    }
+    for (reason, value) in [
+        ("conflict", stats.conflicts),
+        ("full", stats.refused_full),
+        ("unavailable", stats.refused_unavailable),
+        ("unknown", stats.unknown),
+    ] {
+        let labels = [("reason", reason)];
+        out.counter("mast_store_refused_total", "Commits not applied, or not known to be.", &labels, value);
+    }
+    for (name, help, value) in [
+        ("mast_store_segments", "Journal segments in use.", stats.segments),
+        ("mast_store_log_messages", "Messages in the log.", stats.log_entries),
+        ("mast_store_index_bytes", "Memory of the log's index.", stats.index_bytes),
+        ("mast_store_keys", "Keys.", stats.keys),
+        ("mast_store_queue_bytes", "Bytes of requests that wait.", stats.queue_bytes),
+    ] {
+        out.gauge(name, help, &[], value);
+    }
+    let bounds: Vec<f64> = SYNC_BUCKETS.iter().map(|us| *us as f64 / 1e6).collect();
+    let sum = stats.sync_micros as f64 / 1e6;
+    let help = "Time of one sync of the journal.";
+    out.histogram("mast_store_sync_seconds", help, &[], &bounds, &stats.sync_buckets, sum);
+    let health = client.health();
+    out.gauge("mast_store_writable", "1 if the store takes writes.", &[], u64::from(health.writable));
+}
