@@ -114,7 +114,9 @@ pub struct SessionFacts {
     pub expiry: u32,
     connect_clean: bool,
     connect_expiry: u32,
-    pending: BTreeMap<u16, (Vec<String>, bool)>,
+    /// Unanswered SUBSCRIBE (true) and UNSUBSCRIBE, with their order of sending.
+    pending: BTreeMap<u16, (Vec<String>, bool, u64)>,
+    sent: u64,
 }
 
 impl SessionFacts {
@@ -140,6 +142,7 @@ impl SessionFacts {
             connect_clean: false,
             connect_expiry: 0,
             pending: BTreeMap::new(),
+            sent: 0,
         }
     }
 
@@ -305,7 +308,8 @@ impl Ledger {
             Fact::Subscribed { client, packet_id, codes } => self.subscribed(*client, *packet_id, codes),
             Fact::UnsubscribeSent { client, packet_id, filters } => {
                 let session = &mut self.sessions[*client];
-                session.pending.insert(*packet_id, (filters.clone(), false));
+                session.sent += 1;
+                session.pending.insert(*packet_id, (filters.clone(), false, session.sent));
                 for filter in filters {
                     if let Some(sub) = session.subs.get_mut(filter) {
                         sub.leaving = true;
@@ -316,11 +320,13 @@ impl Ledger {
             }
             Fact::Unsubscribed { client, packet_id, codes } => {
                 let session = &mut self.sessions[*client];
-                let Some((filters, _)) = session.pending.remove(packet_id) else { return };
+                let Some((filters, _, order)) = session.pending.remove(packet_id) else { return };
                 for (i, filter) in filters.iter().enumerate() {
                     // 3.1.1 has no codes: it worked.
-                    let again =
-                        session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                    let later = |(f, subscribe, at): &(Vec<String>, bool, u64)| {
+                        *subscribe && *at > order && f.contains(filter)
+                    };
+                    let again = session.pending.values().any(later);
                     if again && let Some(sub) = session.subs.get_mut(filter) {
                         // It was away in between: what is owed begins with the new one.
                         sub.since = None;
@@ -441,7 +447,9 @@ impl Ledger {
 
     fn subscribe_sent(&mut self, client: usize, packet_id: u16, filters: &[FilterSpec], id: u32) {
         let session = &mut self.sessions[client];
-        session.pending.insert(packet_id, (filters.iter().map(|f| f.filter.clone()).collect(), true));
+        session.sent += 1;
+        let names = filters.iter().map(|f| f.filter.clone()).collect();
+        session.pending.insert(packet_id, (names, true, session.sent));
         for spec in filters {
             if spec.filter.starts_with("$share/") {
                 if !session.ever_shared.contains(&spec.filter) {
@@ -485,11 +493,11 @@ impl Ledger {
     fn subscribed(&mut self, client: usize, packet_id: u16, codes: &[u8]) {
         let now = self.now;
         let session = &mut self.sessions[client];
-        let Some((filters, _)) = session.pending.remove(&packet_id) else { return };
+        let Some((filters, _, _)) = session.pending.remove(&packet_id) else { return };
         for (filter, code) in filters.iter().zip(codes) {
             if *code >= 0x80 {
                 // Refused; if it was there before, nobody can say what is there now.
-                let again = session.pending.values().any(|(f, subscribe)| *subscribe && f.contains(filter));
+                let again = session.pending.values().any(|(f, subscribe, _)| *subscribe && f.contains(filter));
                 match session.subs.get_mut(filter) {
                     Some(sub) if sub.ever || again => {
                         sub.since = None;
@@ -501,7 +509,7 @@ impl Ledger {
                 }
                 continue;
             }
-            let again = session.pending.values().any(|(f, _)| f.contains(filter));
+            let again = session.pending.values().any(|(f, _, _)| f.contains(filter));
             if let Some(sub) = session.subs.get_mut(filter) {
                 sub.granted = *code;
                 sub.ever = true;
