@@ -497,7 +497,8 @@ impl Ledger {
         for (filter, code) in filters.iter().zip(codes) {
             if *code >= 0x80 {
                 // Refused; if it was there before, nobody can say what is there now.
-                let again = session.pending.values().any(|(f, subscribe, _)| *subscribe && f.contains(filter));
+                let again =
+                    session.pending.values().any(|(f, subscribe, _)| *subscribe && f.contains(filter));
                 match session.subs.get_mut(filter) {
                     Some(sub) if sub.ever || again => {
                         sub.since = None;
