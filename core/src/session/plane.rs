@@ -356,7 +356,8 @@ impl Plane {
                     session.stored.wanted = true;
                     self.followups.push(Followup::Store(id));
                 }
-            } else if session.persistent && !session.stored.moved {
+            }
+            if session.persistent && !session.stored.moved {
                 session.stored.moved = true;
                 self.followups.push(Followup::Moved(id));
             }

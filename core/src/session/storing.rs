@@ -93,7 +93,16 @@ impl Shard {
             return;
         }
         session.stored.writing = true;
+        let moved_before = session.stored.moved;
         let writes = self.cursor_writes(id);
+        if !flush && let Some(session) = self.plane.session(id) {
+            // This write may fail, and a flush that began meanwhile would not know: until a flush has seen
+            // the session stored, it counts as moved, and the watermark passes it not.
+            session.stored.moved = true;
+            if !moved_before {
+                self.plane.followups.push(Followup::Moved(id));
+            }
+        }
         self.commit(Op::Cursor { session: id, version, flush }, writes, class);
     }
 
