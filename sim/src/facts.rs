@@ -81,6 +81,11 @@ pub enum Fact {
         end: End,
         was_online: bool,
     },
+    /// The client's next connection took over before the server had read all of this one.
+    Overtaken {
+        client: usize,
+        link: usize,
+    },
     SubscribeSent {
         client: usize,
         packet_id: u16,

@@ -357,6 +357,7 @@ impl Ledger {
             Fact::Crashed { .. } => self.crashed(),
             Fact::Calm => self.calm = true,
             Fact::Goodbye { .. }
+            | Fact::Overtaken { .. }
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::Restarted

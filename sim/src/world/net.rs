@@ -122,6 +122,7 @@ impl World {
                 let shards = self.scenario.topology.shards;
                 let shard = shard_of(admission.identity.tenant, &admission.client_id, shards, true).0;
                 let Some(conn) = self.take_slot(shard, link) else { return };
+                self.note_overtaken(link);
                 self.links[link].server = Server::Shard { shard, conn };
                 self.feed(shard, Input::Admit { conn, admission });
                 self.serve(link);
@@ -130,6 +131,23 @@ impl World {
                 self.links[link].closing = true;
                 self.flush(link);
             }
+        }
+    }
+
+    /// A CONNECT is about to take over from a connection of the same client whose last bytes the server has
+    /// not read: a DISCONNECT among them comes too late, as it would on two real TCP connections.
+    fn note_overtaken(&mut self, by: usize) {
+        let client = self.links[by].client;
+        let late: Vec<usize> = (0..by)
+            .filter(|&link| {
+                let former = &self.links[link];
+                former.client == client
+                    && matches!(former.server, Server::Shard { .. })
+                    && (!former.waiting.is_empty() || !former.c2s.is_empty())
+            })
+            .collect();
+        for link in late {
+            self.note(Fact::Overtaken { client, link });
         }
     }
 
