@@ -86,6 +86,12 @@ pub enum Fact {
         client: usize,
         link: usize,
     },
+    /// A connection that the client gave up was admitted after a newer one: the session has gone through
+    /// hands that nobody watches.
+    LateConnect {
+        client: usize,
+        link: usize,
+    },
     SubscribeSent {
         client: usize,
         packet_id: u16,

@@ -355,6 +355,11 @@ impl Ledger {
             }
             Fact::Delivered(delivery) => self.delivered(delivery),
             Fact::Crashed { .. } => self.crashed(),
+            Fact::LateConnect { client, .. } => {
+                let session = &mut self.sessions[*client];
+                session.alive = Known::Maybe;
+                session.blind = true;
+            }
             Fact::Calm => self.calm = true,
             Fact::Goodbye { .. }
             | Fact::Overtaken { .. }

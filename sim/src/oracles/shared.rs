@@ -49,6 +49,7 @@ impl Oracle for SharedGroups {
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
+            | Fact::LateConnect { .. }
             | Fact::Overtaken { .. }
             | Fact::Restarted
             | Fact::Calm

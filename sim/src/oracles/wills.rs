@@ -87,6 +87,7 @@ impl Oracle for Wills {
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
+            | Fact::LateConnect { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),
