@@ -42,7 +42,11 @@ pub(crate) enum Op {
     /// Bodies of in-flight messages after a restart.
     Revive { session: SessionId },
     /// The record of a session that went away.
-    Away { session: SessionId },
+    Away {
+        session: SessionId,
+        /// With the cursor.
+        cursor: bool,
+    },
     /// The end of a session: its records are deleted, its will goes out.
     End,
     /// A will. `again` = an earlier try got no answer.
