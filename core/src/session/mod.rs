@@ -42,6 +42,8 @@ pub(crate) struct Subscription {
     pub serial: u64,
     /// It was granted once: a failed change leaves it as it is.
     pub confirmed: bool,
+    /// An UNSUBSCRIBE of it is with the store.
+    pub leaving: bool,
 }
 
 impl Subscription {
