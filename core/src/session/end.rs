@@ -314,7 +314,9 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return };
         match result {
             CommitResult::Done { .. } => session.stored.leaving = false,
-            CommitResult::Refused(Refusal::Conflict { .. }) => session.stored.leaving &= session.stored.unsure,
+            CommitResult::Refused(Refusal::Conflict { .. }) => {
+                session.stored.leaving &= session.stored.unsure
+            }
             CommitResult::Refused(_) | CommitResult::Unknown => {}
         }
         self.away_stored(id, result);

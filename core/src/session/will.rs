@@ -139,7 +139,11 @@ impl Shard {
         }
         let class = self.class();
         // A will that needed no storing is out already, whatever becomes of the record.
-        let op = if stored { Op::Will { session: id, will, again } } else { Op::Away { session: id, cursor: false } };
+        let op = if stored {
+            Op::Will { session: id, will, again }
+        } else {
+            Op::Away { session: id, cursor: false }
+        };
         self.commit(op, writes, class);
     }
 
