@@ -323,17 +323,14 @@ impl Shard {
     pub(crate) fn tell_floors(&mut self) {
         self.forget_memberless_groups();
         let head = self.plane.head.clone();
-        let mut floors: Vec<Option<Position>> = self.tenants.iter().map(|_| None).collect();
+        // What comes after the head may be for a session that does not exist yet.
+        let mut floors: Vec<Position> = self.tenants.iter().map(|_| head.clone()).collect();
         for (_, _, session) in self.plane.sessions.iter() {
             if session.needs_log()
                 && !session.subscriptions.is_empty()
                 && let Some(floor) = floors.get_mut(session.mount.tenant().0 as usize)
             {
-                let own = session.floor(&head);
-                match floor {
-                    Some(least) => least.lower_to(&own),
-                    None => *floor = Some(own),
-                }
+                floor.lower_to(&session.floor(&head));
             }
         }
         self.groups.lower_floors(&head, &mut floors);
