@@ -89,6 +89,11 @@ impl Shard {
             self.plane.counters.drop(Drop::NotAuthorized);
             return Vec::new();
         }
+        if let Some(refused) = self.refused_by_limit(message.tenant, message.topic(), message.qos) {
+            // Nobody is there to be told.
+            self.plane.counters.drop(refused.as_drop());
+            return Vec::new();
+        }
         match self.append_of(&message) {
             Some(append) => alloc::vec![Write::Append(append)],
             None => {
