@@ -206,6 +206,10 @@ impl Shard {
 
     /// Refuses after admission: CONNACK with the reason, close.
     pub(crate) fn refuse_admission(&mut self, id: ConnId, reason: Reason) {
+        // One that waited for a session may be on its way out by now, and was counted out.
+        if self.plane.conn(id).is_none_or(|conn| conn.phase == Phase::Closing) {
+            return;
+        }
         self.plane.counters.refused += 1;
         self.plane.write(id, |conn| put_refusal(reason, conn.version, conn.max_packet_out, conn.out.tail()));
         let Some(conn) = self.plane.conn(id) else { return };
