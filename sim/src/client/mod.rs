@@ -3,6 +3,7 @@
 
 pub mod receive;
 pub mod send;
+pub mod strange;
 
 use crate::facts::{Fact, Publication, Uid};
 use crate::ledger::Ledger;
@@ -127,6 +128,8 @@ pub struct Client {
     pub numbers: BTreeMap<(String, u8), u32>,
     /// Has left for good.
     pub gone: bool,
+    /// Of a stranger: what it has told of itself.
+    pub strange: strange::Strange,
     next_id: u16,
 }
 
@@ -147,6 +150,7 @@ impl Client {
             pending: BTreeMap::new(),
             numbers: BTreeMap::new(),
             gone: false,
+            strange: strange::Strange::default(),
             next_id: 1,
         }
     }

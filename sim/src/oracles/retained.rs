@@ -42,7 +42,10 @@ impl Oracle for Retained {
         }
         let kept: BTreeMap<(u8, String), Option<Uid>> =
             rest.retained.iter().map(|(tenant, topic, uid)| ((*tenant, topic.clone()), *uid)).collect();
-        for (key, uid) in &kept {
+        let watched = |tenant: u8| {
+            ledger.clients.iter().any(|spec| spec.role == Role::Observer && spec.tenant == tenant)
+        };
+        for (key, uid) in kept.iter().filter(|(key, _)| watched(key.0)) {
             let expires = uid.is_some_and(|u| ledger.publications[u as usize].expiry_secs > 0);
             match self.found.get(key) {
                 Some(found) if found == uid => {}

@@ -9,6 +9,7 @@ mod node;
 mod ops;
 mod state;
 mod store;
+mod strange;
 
 use crate::client::Client;
 use crate::draw::Draw;

@@ -412,6 +412,9 @@ impl World {
         }
         let was_online = wire.online;
         client.lost();
+        if client.is_stranger() {
+            return;
+        }
         self.note(Fact::Ended { client: index, link, end, was_online });
         let again = self.clients[index].spec.reconnect_ms;
         if again > 0 && end != End::Abandoned && !self.clients[index].gone {

@@ -26,6 +26,10 @@ impl World {
         if self.calm || self.clients[client].gone {
             return;
         }
+        if self.clients[client].is_stranger() {
+            self.strange_op(client, &timed.op);
+            return;
+        }
         match &timed.op {
             Op::Connect { clean, will } => self.connect(client, *clean, will.as_ref()),
             Op::Subscribe { filters, id } if self.clients[client].online() => {
@@ -71,6 +75,8 @@ impl World {
             | Op::Disconnect { .. }
             | Op::Garbage { .. }
             | Op::Ping => {}
+            // For strangers.
+            Op::Raw { .. } => {}
         }
     }
 
