@@ -75,15 +75,21 @@ impl Shard {
         let mut lists = core::mem::take(&mut self.lists);
         lists.clear();
         let generation = tenant.index.generation();
+        let topic = item.parts.topic;
         let cache = self.route_now.as_mut();
-        if let Some(known) = cache.as_ref().and_then(|c| c.lists(item.parts.topic, generation)) {
+        let known = match &cache {
+            Some(own) => own.lists(topic, generation),
+            None => self.routes.lists(item.parts.tenant, topic, generation),
+        };
+        if let Some(known) = known {
             lists.extend_from_slice(known);
         } else {
-            let visited = tenant.index.matches(item.parts.topic, &mut lists);
+            let visited = tenant.index.matches(topic, &mut lists);
             // Its publisher's shard let it pass, and it may be stored: over the budget or not, it is delivered.
             self.plane.counters.match_over_budget += u64::from(visited > self.plane.settings.max_match_nodes);
-            if let Some(cache) = cache {
-                cache.set_lists(item.parts.topic, generation, &lists);
+            match cache {
+                Some(own) => own.set_lists(topic, generation, &lists),
+                None => self.routes.set(item.parts.tenant, topic, generation, &lists),
             }
         }
         let total: usize = lists.iter().map(|l| tenant.index.list(*l).len()).sum();

@@ -16,7 +16,7 @@ use crate::authz::Acl;
 use crate::conn::outbuf::OutBuf;
 use crate::group::Groups;
 use crate::ids::{ConnId, ShardIx};
-use crate::publish::cache::RouteCache;
+use crate::publish::cache::{RouteCache, RouteTable};
 use crate::publish::fanout::Work;
 use crate::rng::Rng;
 use crate::session::plane::Plane;
@@ -125,6 +125,8 @@ pub struct Shard {
     pub(crate) lists: Vec<ListId>,
     /// Cache of the connection whose publish is being handled.
     pub(crate) route_now: Option<Box<RouteCache>>,
+    /// Of messages that come without a connection: from other shards, from the log.
+    pub(crate) routes: RouteTable,
     /// Counts changes of settings and rules, from 1.
     pub(crate) rules_version: u64,
     pub(crate) fired: Vec<(Mono, Timer)>,
@@ -187,6 +189,7 @@ impl Shard {
             flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
             route_now: None,
+            routes: RouteTable::new(hash_seed),
             rules_version: 1,
             fired: Vec::new(),
         };
