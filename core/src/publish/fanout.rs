@@ -2,8 +2,9 @@
 //! resumes, and everything behind it waits its turn, so that order holds for every subscriber.
 
 use crate::authz::Access;
-use crate::ids::SessionUid;
+use crate::ids::{SessionUid, ShardIx};
 use crate::message::Message;
+use crate::publish::batch::{BATCHED_MAX, RouteBatch};
 use crate::session::plane::{Grant, Outgoing};
 use crate::session::{Session, Sub, Target};
 use crate::shard::Shard;
@@ -53,11 +54,42 @@ impl Shard {
                 tenant.remote.get(peer.0 as usize).is_some_and(|r| r.live.may_match(item.parts.topic));
             if wanted {
                 any = true;
-                let message = item.message();
-                self.effects.push(Effect::Peer { to: peer, msg: PeerMsg::Route { message } });
+                self.post(peer, item);
             }
         }
         any
+    }
+
+    /// A message for another shard: with others if it is small, else alone.
+    fn post(&mut self, to: ShardIx, item: &mut Outgoing<'_>) {
+        if item.parts.payload.len() + item.parts.props.len() > BATCHED_MAX {
+            let message = item.message();
+            self.send(to, PeerMsg::Route { message });
+            return;
+        }
+        let Some(batch) = self.batches.get_mut(to.0 as usize) else { return };
+        batch.push(&item.parts);
+        if batch.is_full() {
+            self.send_batch(to);
+        }
+    }
+
+    /// Sends what is collected for a shard. It goes before anything else that is sent to it.
+    pub(crate) fn send_batch(&mut self, to: ShardIx) {
+        let Some(batch) = self.batches.get_mut(to.0 as usize).filter(|b| !b.is_empty()) else { return };
+        let batch = alloc::boxed::Box::new(core::mem::take(batch));
+        self.effects.push(Effect::Peer { to, msg: PeerMsg::Routes(batch) });
+    }
+
+    /// Messages from another shard.
+    pub(crate) fn routed_all(&mut self, batch: &RouteBatch) {
+        for parts in batch.iter() {
+            if self.work.is_empty() {
+                self.fan_out(&mut Outgoing::borrowed(parts));
+            } else {
+                self.work.push_back(Work::Offer { message: Message::new(&parts) });
+            }
+        }
     }
 
     /// An unlogged message from another shard.
