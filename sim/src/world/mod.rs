@@ -7,8 +7,8 @@ mod link;
 mod net;
 mod node;
 mod ops;
-mod state;
-mod store;
+pub mod state;
+pub mod store;
 
 use crate::client::Client;
 use crate::draw::Draw;
@@ -164,7 +164,7 @@ impl World {
             life: 0,
             store: SimStore::default(),
             links: Vec::new(),
-            clients: clients.map(|(i, spec)| Client::new(i, spec)).collect(),
+            clients: clients.map(|(i, spec)| Client::new(i, spec, scenario.world.foreign)).collect(),
             ledger: Ledger::new(&scenario.topology.clients),
             judges: Judges::default(),
             facts: Vec::new(),

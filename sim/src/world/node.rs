@@ -231,9 +231,10 @@ impl World {
                 }
             }
             Effect::Floor { tenant, floor } => {
-                let floor = floor.map_or(0, |f| f.get(super::state::PARTITION).0);
+                let floor = floor.map(|f| f.get(super::state::PARTITION).0);
+                let floor = if self.scenario.world.keeps_unneeded { Some(floor.unwrap_or(0)) } else { floor };
                 if self.verbose {
-                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
+                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor:?}"));
                 }
                 let shards = self.scenario.topology.shards;
                 self.store.floor(shard, shards, tenant, floor);

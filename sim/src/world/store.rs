@@ -66,7 +66,8 @@ pub struct SimStore {
     pub busy: bool,
     /// How it behaves.
     pub mood: Mood,
-    floors: BTreeMap<(u16, TenantId), u64>,
+    /// Up to where each shard needs nothing; `None`: it needs nothing at all.
+    floors: BTreeMap<(u16, TenantId), Option<u64>>,
     /// Commits refused or left without an answer by a fault.
     pub harmed: u64,
     /// Deletes that were refused or not answered: what they should have removed may come back.
@@ -173,14 +174,20 @@ impl SimStore {
         }
     }
 
-    /// A shard needs nothing of a tenant up to `floor`; what no shard needs is gone at once.
-    pub fn floor(&mut self, shard: u16, shards: u16, tenant: TenantId, floor: u64) {
+    /// A shard needs nothing of a tenant up to `floor` (`None`: nothing at all); what no shard needs is
+    /// gone at once. Nothing goes before all shards have told.
+    pub fn floor(&mut self, shard: u16, shards: u16, tenant: TenantId, floor: Option<u64>) {
         self.floors.insert((shard, tenant), floor);
-        let all: Option<Vec<u64>> = (0..shards).map(|s| self.floors.get(&(s, tenant)).copied()).collect();
-        if let Some(least) = all.and_then(|all| all.into_iter().min()) {
-            self.state.trim(tenant, least);
-            self.durable.trim(tenant, least);
+        let mut least = self.announced;
+        for shard in 0..shards {
+            match self.floors.get(&(shard, tenant)) {
+                Some(Some(floor)) => least = least.min(*floor),
+                Some(None) => {}
+                None => return,
+            }
         }
+        self.state.trim(tenant, least);
+        self.durable.trim(tenant, least);
     }
 
     /// The node dies. What was applied and not synced survives up to a drawn point of the commit order;
@@ -208,6 +215,8 @@ impl SimStore {
         for writes in self.tail.drain(..).take(kept) {
             self.durable.apply(&writes);
         }
+        // Sessions that messages are spilled for end with the process, and their messages with them.
+        self.durable.log.retain(|_, append| append.spill.is_none());
         self.state = self.durable.clone();
         self.announced = self.state.head;
     }
