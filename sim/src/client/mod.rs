@@ -7,6 +7,7 @@ pub mod send;
 use crate::facts::{Fact, Publication, Uid};
 use crate::ledger::Ledger;
 use crate::oracles::Judges;
+use crate::oracles::foreign::ForeignReader;
 use crate::oracles::wire::LinkWire;
 use crate::scenario::{ClientSpec, FilterSpec};
 use mast_core::codec::Version;
@@ -65,6 +66,8 @@ pub struct Wire {
     pub buf: Vec<u8>,
     /// Judges both directions.
     pub judge: LinkWire,
+    /// Reads beside us, if this run has it.
+    pub foreign: Option<ForeignReader>,
     /// Aliases that the server set.
     pub aliases_in: BTreeMap<u16, String>,
     /// Aliases that we set.
@@ -127,13 +130,15 @@ pub struct Client {
     pub numbers: BTreeMap<(String, u8), u32>,
     /// Has left for good.
     pub gone: bool,
+    /// A foreign decoder reads all that it gets.
+    pub foreign: bool,
     next_id: u16,
 }
 
 impl Client {
     /// A client that has never connected.
     #[must_use]
-    pub fn new(index: usize, spec: ClientSpec) -> Client {
+    pub fn new(index: usize, spec: ClientSpec, foreign: bool) -> Client {
         Client {
             index,
             spec,
@@ -147,6 +152,7 @@ impl Client {
             pending: BTreeMap::new(),
             numbers: BTreeMap::new(),
             gone: false,
+            foreign,
             next_id: 1,
         }
     }

@@ -20,6 +20,9 @@ impl Client {
     pub fn receive(&mut self, ctx: &mut Ctx<'_>, bytes: &[u8]) {
         let Some(wire) = &mut self.wire else { return };
         wire.buf.extend_from_slice(bytes);
+        if let Some(Err(how)) = wire.foreign.as_mut().map(|foreign| foreign.feed(bytes)) {
+            ctx.broken = Some(how);
+        }
         let buf = std::mem::take(&mut wire.buf);
         let mut at = 0;
         let limit = if self.spec.max_packet > 0 { self.spec.max_packet } else { u32::MAX };
@@ -27,9 +30,15 @@ impl Client {
             match codec::cut(&buf[at..], limit) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
+                    let whole = &buf[at..at + frame.total];
                     at += frame.total;
                     match codec::decode(&frame, self.version()) {
-                        Ok(packet) => self.packet(ctx, &packet),
+                        Ok(packet) => {
+                            self.compare(ctx, whole, &packet);
+                            if ctx.broken.is_none() {
+                                self.packet(ctx, &packet);
+                            }
+                        }
                         Err(violation) => {
                             ctx.broken = Some(format!("packet does not decode: {violation}: {frame:?}"));
                         }
@@ -40,6 +49,14 @@ impl Client {
         }
         if let Some(wire) = &mut self.wire {
             wire.buf = buf[at..].to_vec();
+        }
+    }
+
+    /// The foreign decoder must see the same packet.
+    fn compare(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], packet: &Packet<'_>) {
+        let foreign = self.wire.as_mut().and_then(|wire| wire.foreign.as_mut());
+        if let Some(Err(how)) = foreign.map(|foreign| foreign.agrees(frame, packet)) {
+            ctx.broken = Some(how);
         }
     }
 

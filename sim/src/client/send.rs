@@ -2,6 +2,7 @@
 
 use super::{Client, Ctx, OutPublish, OutStage, Queued, Wire};
 use crate::facts::{Fact, Uid, payload};
+use crate::oracles::foreign::ForeignReader;
 use crate::oracles::wire::LinkWire;
 use crate::scenario::{FilterSpec, WillSpec};
 use mast_core::codec::{
@@ -45,6 +46,7 @@ impl Client {
             online: false,
             buf: Vec::new(),
             judge: LinkWire::new(&self.spec),
+            foreign: self.foreign.then(|| ForeignReader::new(self.spec.v5, self.spec.max_packet)),
             aliases_in: BTreeMap::new(),
             aliases_out: BTreeMap::new(),
             alias_maximum: 0,

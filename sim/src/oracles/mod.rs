@@ -1,5 +1,6 @@
 //! Oracles: each judges the facts by one promise. They share the ledger and nothing else.
 
+pub mod foreign;
 pub mod loss;
 pub mod matching;
 pub mod once;
