@@ -42,6 +42,8 @@ pub(crate) struct Subscription {
     pub serial: u64,
     /// It was granted once: a failed change leaves it as it is.
     pub confirmed: bool,
+    /// A write of it had no answer, so the store may hold it although it was not granted.
+    pub doubtful: bool,
 }
 
 impl Subscription {

@@ -134,6 +134,7 @@ impl Shard {
             group: existing.as_ref().and_then(|e| e.group),
             serial,
             confirmed,
+            doubtful: existing.as_ref().is_some_and(|e| e.doubtful),
         };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
         let owner = session.uid;

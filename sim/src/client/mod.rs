@@ -1,9 +1,11 @@
 //! A model client: speaks MQTT 3.1.1 or 5 through the codec, keeps the state machines that the
 //! specification asks of a client, and notes facts. Its session state outlives its connections.
 
+mod exchange;
 pub mod receive;
 pub mod send;
 
+pub use self::exchange::{AuthStart, Exchange, METHOD, Spoil};
 use crate::facts::{Fact, Publication, Uid};
 use crate::ledger::Ledger;
 use crate::oracles::Judges;
@@ -76,6 +78,8 @@ pub struct Wire {
     pub alias_maximum: u16,
     /// The server's Receive Maximum.
     pub receive_maximum: u16,
+    /// Enhanced authentication, if the connection began with it.
+    pub exchange: Option<Exchange>,
 }
 
 /// What a call needs of its surroundings.

@@ -87,7 +87,8 @@ impl Client {
                 ctx.note(Fact::Goodbye { client: self.index, reason: goodbye.reason.0 });
                 ctx.close = true;
             }
-            Packet::PingResp | Packet::Auth(_) => {}
+            Packet::PingResp => {}
+            Packet::Auth(auth) => self.challenged(ctx, auth),
             Packet::Connect(_) | Packet::Subscribe(_) | Packet::Unsubscribe(_) | Packet::PingReq => {
                 ctx.broken = Some(format!("server sent {packet:?}"));
             }
@@ -161,6 +162,7 @@ impl Client {
             retain: publish.retain,
             packet_id: publish.packet_id,
             ids: publish.props.subscription_ids().collect(),
+            expiry: publish.props.message_expiry(),
             repeated,
         }));
         match publish.qos {

@@ -49,6 +49,11 @@ impl Oracle for SharedGroups {
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
+            | Fact::AuthDecided { .. }
+            | Fact::AuthSpoiled { .. }
+            | Fact::AuthContinued { .. }
+            | Fact::Reauthenticated { .. }
+            | Fact::ClockSet { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),
@@ -114,6 +119,7 @@ impl SharedGroups {
                 || !sub.matches(&publication.topic)
                 || sub.since.is_none_or(|since| since >= sent)
                 || is_excused(publication, ledger)
+                || ledger.rights.is_restricted(&publication.topic)
             {
                 continue;
             }

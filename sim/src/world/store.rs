@@ -74,6 +74,12 @@ pub struct SimStore {
     pub harmed_deletes: u64,
     /// Commits of QoS 2 publishes whose outcome stayed unknown.
     pub unknown_qos2: u64,
+    /// Commits refused for their conditions.
+    pub conflicts: u64,
+    /// Commits that were applied and lost in a crash.
+    pub lost: u64,
+    /// Commits that a crash met before their answer.
+    pub cut_off: u64,
 }
 
 impl SimStore {
@@ -101,6 +107,7 @@ impl SimStore {
             if silent || outcome.as_ref().is_err_and(|e| !matches!(e, Refusal::Conflict { .. })) {
                 self.note_harm(&commit.writes, silent);
             }
+            self.conflicts += u64::from(matches!(outcome, Err(Refusal::Conflict { .. })));
             self.open.push(Open { shard: commit.shard, op: commit.op, silent, outcome });
         }
         sync
@@ -193,6 +200,7 @@ impl SimStore {
     /// The node dies. What was applied and not synced survives up to a drawn point of the commit order;
     /// without a power cut all that was announced survives.
     pub fn crash(&mut self, power: bool, draw: &mut Draw) {
+        self.cut_off += (self.queue.len() + self.open.len()) as u64;
         self.queue.clear();
         self.open.clear();
         self.floors.clear();
@@ -212,6 +220,7 @@ impl SimStore {
                 .count();
             kept = kept.max(announced);
         }
+        self.lost += (self.tail.len() - kept) as u64;
         for writes in self.tail.drain(..).take(kept) {
             self.durable.apply(&writes);
         }
