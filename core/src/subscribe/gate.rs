@@ -100,12 +100,15 @@ impl Shard {
     fn take_back(&mut self, session: SessionId, failed: Vec<Stored>, result: &CommitResult) {
         let mut undo = Vec::new();
         for Stored { filter, serial, new, .. } in failed {
-            let present = self.plane.session(session).and_then(|s| s.subscriptions.get(&filter));
-            if !new || present.is_none_or(|s| s.serial != serial) {
-                // It was there before, or a later SUBSCRIBE has made it anew, or it is gone.
+            let present = self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
+            // Gone, or it was there before.
+            let Some(present) = present.filter(|_| new) else { continue };
+            present.doubtful |= *result == CommitResult::Unknown;
+            if present.serial != serial || present.confirmed {
+                // A later SUBSCRIBE has made it anew, or an earlier one was answered meanwhile.
                 continue;
             }
-            if *result == CommitResult::Unknown {
+            if present.doubtful {
                 undo.extend(self.filter_delete(session, &filter));
             }
             self.drop_subscription(session, &filter);

@@ -135,6 +135,7 @@ impl Shard {
             serial,
             confirmed,
             leaving: false,
+            doubtful: existing.as_ref().is_some_and(|e| e.doubtful),
         };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
         let owner = session.uid;

@@ -51,6 +51,7 @@ pub fn scenario_of(data: &[u8]) -> Scenario {
         ops,
         faults,
         calm_at_ms: end + 1_000,
+        rights: Vec::new(),
     }
 }
 
@@ -89,6 +90,8 @@ fn world(s: &mut Source<'_>) -> WorldKnobs {
         store_delay_us: of(store, 2, [10, 500, 10_000, 100_000]),
         sync_us: of(store, 4, [10, 2_000, 20_000, 300_000]),
         auth_us: of(store, 6, [0, 0, 1_000, 50_000]),
+        keeps_unneeded: false,
+        foreign: true,
     }
 }
 
@@ -108,6 +111,7 @@ fn clients(s: &mut Source<'_>) -> Vec<ClientSpec> {
         keep_alive: 0,
         role,
         reconnect_ms: if role == Role::Stranger { 0 } else { 100 },
+        auth_steps: 0,
     };
     clients.push(plain(STRANGE_TENANT, "stranger", Role::Stranger));
     clients.push(plain(0, "observer", Role::Observer));
@@ -137,6 +141,7 @@ fn client(s: &mut Source<'_>, tenant: u8, name: &str) -> ClientSpec {
         keep_alive: if limits >> 7 == 1 { 4 } else { 0 },
         role: Role::Any,
         reconnect_ms: if kind >> 3 & 1 == 1 { 50 } else { 0 },
+        auth_steps: 0,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Scenarios from seeds. Whole features are drawn on or off per run (a swarm), so that each gets runs in
 //! which nothing else is in its way; small bounds are drawn often, so that the rare paths are walked.
 
+use super::later;
 use super::{
     ClientSpec, Fault, FilterSpec, Knobs, Op, Role, Scenario, TimedFault, TimedOp, Topology, WillSpec,
     WorldKnobs,
@@ -28,7 +29,7 @@ struct Swarm {
     big: bool,
 }
 
-const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "b/x", "b/x/y", "b", "s/1"];
+pub(crate) const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "b/x", "b/x/y", "b", "s/1"];
 const FILTERS: [&str; 11] = ["a", "a/b", "a/+", "a/#", "#", "b/x", "+/x", "b/+/y", "b/#", "s/#", "+"];
 const GROUPS: [&str; 4] = ["$share/g/s/#", "$share/g/a/#", "$share/h/a/+", "$share/g/b/x"];
 
@@ -55,18 +56,23 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
         small: d.chance(60),
         big: d.chance(15),
     };
+    // What was added later has draws of its own, so that seeds mean what they meant.
+    let mut later = Draw::new(seed, 78);
     let calm_at_ms = d.range(4_000, 30_000);
     let clients = clients(d, swarm);
     let ops = ops(d, swarm, &clients, calm_at_ms);
-    Scenario {
+    let mut scenario = Scenario {
         seed,
         topology: Topology { shards: d.range(1, u64::from(shards.max(1))) as u16, tenants: 3, clients },
         knobs: knobs(d, swarm),
-        world: world(d, swarm),
+        world: world(d, &mut later, swarm),
         ops,
         faults: faults(d, swarm, calm_at_ms),
         calm_at_ms,
-    }
+        rights: Vec::new(),
+    };
+    later::add(&mut scenario, &mut later);
+    scenario
 }
 
 fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
@@ -93,7 +99,7 @@ fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
     }
 }
 
-fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
+fn world(d: &mut Draw, later: &mut Draw, swarm: Swarm) -> WorldKnobs {
     WorldKnobs {
         net_delay_us: *d.pick(&[10, 1_000, 20_000, 200_000]),
         chunk: *d.pick(&[1, 7, 64, 1_000, 65_536]),
@@ -104,6 +110,8 @@ fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
         store_delay_us: *d.pick(&[10, 500, 10_000, 100_000]),
         sync_us: *d.pick(&[10, 2_000, 20_000, 300_000]),
         auth_us: *d.pick(&[0, 1_000, 50_000]),
+        keeps_unneeded: later.chance(50),
+        foreign: true,
     }
 }
 
@@ -130,6 +138,7 @@ fn clients(d: &mut Draw, swarm: Swarm) -> Vec<ClientSpec> {
             keep_alive: 0,
             role: Role::Observer,
             reconnect_ms: 100,
+            auth_steps: 0,
         });
     }
     clients
@@ -154,6 +163,7 @@ fn client(d: &mut Draw, swarm: Swarm, tenant: u8, name: String, role: Role) -> C
         keep_alive: if d.chance(20) { d.range(1, 10) as u16 } else { 0 },
         role,
         reconnect_ms: if d.chance(60) { d.range(10, 2_000) } else { 0 },
+        auth_steps: 0,
     }
 }
 
