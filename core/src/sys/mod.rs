@@ -48,16 +48,20 @@ pub const DROPS: [(Drop, &str); 10] = [
 pub enum Refused {
     /// Its matching visits too many nodes of the topic index.
     MatchBudget,
+    /// An absent session that would get it has all that may be kept for it.
+    OfflineFull,
 }
 
 /// All reasons, in the order of their numbers.
-pub const REFUSALS: [(Refused, &str); 1] = [(Refused::MatchBudget, "match_budget")];
+pub const REFUSALS: [(Refused, &str); 2] =
+    [(Refused::MatchBudget, "match_budget"), (Refused::OfflineFull, "offline_full")];
 
 impl Refused {
     /// What an MQTT 5 publisher reads beside 0x97.
     pub(crate) const fn why(self) -> &'static str {
         match self {
             Refused::MatchBudget => "too many filters match parts of this topic",
+            Refused::OfflineFull => "the queue of an absent subscriber is full",
         }
     }
 
@@ -65,6 +69,7 @@ impl Refused {
     pub(crate) const fn as_drop(self) -> Drop {
         match self {
             Refused::MatchBudget => Drop::MatchBudget,
+            Refused::OfflineFull => Drop::OfflineLimit,
         }
     }
 }
@@ -103,6 +108,10 @@ pub struct Counters {
     /// Times that the matching of a topic visited more nodes than a publish may: refused ones, and those of
     /// another shard's publishes, which are matched whole.
     pub match_over_budget: u64,
+    /// Connections cut because memory was short.
+    pub relieved: u64,
+    /// Absent sessions for which nothing more may be kept, now.
+    pub offline_full: u64,
     /// By [`Drop`].
     pub drops: [u64; DROPS.len()],
     /// By [`Refused`].

@@ -281,6 +281,7 @@ fn take_mail(driver: &mut Driver, mail: Mail) -> Option<ConnId> {
         Mail::Peer(from, msg) => driver.feed(Input::Peer { from, msg }),
         Mail::Auth(op, answer) => driver.feed(Input::AuthDone { op, answer }),
         Mail::Reconfigure(settings, acl) => driver.feed(Input::Reconfigure { settings, acl }),
+        Mail::Relieve => driver.feed(Input::Relieve),
         Mail::Drain(reason) => driver.feed(Input::Drain { reason }),
     }
     None

@@ -65,6 +65,7 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
         ("mast_spilled_total", "Messages put into the log for a slow clean session.", sum.spilled),
         ("mast_replayed_total", "Messages read back from the log.", sum.replayed),
         ("mast_store_failures_total", "Store operations refused or unanswered.", sum.store_failures),
+        ("mast_memory_cuts_total", "Connections cut at limits.memory_cut_percent.", sum.relieved),
         (
             "mast_match_over_budget_total",
             "Topics whose matching visited more than limits.max_match_nodes nodes.",
@@ -78,6 +79,8 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
         let labels = [("reason", word)];
         out.counter("mast_dropped_total", "Messages not delivered.", &labels, sum.drops[reason as usize]);
     }
+    let help = "Absent sessions with all that may be kept for them (offline.when_full = \"refuse-new\").";
+    out.gauge("mast_offline_full_sessions", help, &[], sum.offline_full);
     for (refused, word) in REFUSALS {
         let help = "QoS 1 and 2 publishes refused by a limit, before anything was stored or delivered.";
         let value = sum.refusals[refused as usize];
@@ -110,6 +113,8 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.store_failures += other.store_failures;
     sum.canary += other.canary;
     sum.match_over_budget += other.match_over_budget;
+    sum.relieved += other.relieved;
+    sum.offline_full += other.offline_full;
     for (mine, theirs) in sum.drops.iter_mut().zip(other.drops) {
         *mine += theirs;
     }

@@ -7,7 +7,7 @@ use crate::facts::Fact;
 use crate::oracles::Rest;
 use crate::scenario::{FilterSpec, Role};
 use mast_core::store::key::Space;
-use mast_core::sys::Drop;
+use mast_core::sys::{Drop, Refused};
 
 /// Time to come back, µs.
 const DRAIN: u64 = 60_000_000;
@@ -159,7 +159,7 @@ impl World {
     pub(super) fn collect_drops(&mut self) {
         let Some(node) = &self.node else { return };
         let mut sum = self.drops_before;
-        let (mut spilled, mut replayed) = (0, 0);
+        let (mut spilled, mut replayed, mut refused) = (0, 0, 0);
         for shard in &node.shards {
             let counters = shard.counters();
             for (total, n) in sum.iter_mut().zip(counters.drops) {
@@ -167,9 +167,10 @@ impl World {
             }
             spilled += counters.spilled;
             replayed += counters.replayed;
+            refused += counters.refusals[Refused::OfflineFull as usize];
         }
         self.drops = sum;
-        self.seen = (spilled, replayed);
+        self.seen = (spilled, replayed, refused);
     }
 
     /// The node is about to die: what it dropped is kept.
@@ -182,7 +183,8 @@ impl World {
     fn bank_marks(&mut self) {
         self.marks.many("a message was spilled", self.seen.0);
         self.marks.many("messages were replayed", self.seen.1);
-        self.seen = (0, 0);
+        self.marks.many("a publish was refused for a full session", self.seen.2);
+        self.seen = (0, 0, 0);
     }
 
     pub(super) fn final_marks(&mut self) {

@@ -21,7 +21,7 @@ use crate::scenario::{Knobs, Scenario};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
-use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
 use mast_core::store::port::Durability;
 use mast_core::tenant::registry::Registry;
 use node::Node;
@@ -90,7 +90,7 @@ struct World {
     /// Drops of earlier lives.
     drops_before: [u64; mast_core::sys::DROPS.len()],
     /// Spilled and replayed in this life.
-    seen: (u64, u64),
+    seen: (u64, u64, u64),
     verbose: bool,
     shown: usize,
     /// Events by kind.
@@ -128,7 +128,11 @@ fn settings(knobs: &Knobs) -> Settings {
             1 => Durability::Stored,
             _ => Durability::Synced,
         },
-        offline: OfflineLimits { max_messages: knobs.offline_messages, max_bytes: 64 * 1024 * 1024 },
+        offline: OfflineLimits {
+            max_messages: knobs.offline_messages,
+            max_bytes: 64 * 1024 * 1024,
+            when_full: if knobs.offline_refuse_new { WhenFull::RefuseNew } else { WhenFull::DropOldest },
+        },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
             1 => ShareStrategy::Random,
@@ -176,7 +180,7 @@ impl World {
             done: false,
             drops: Default::default(),
             drops_before: Default::default(),
-            seen: (0, 0),
+            seen: (0, 0, 0),
             verbose: std::env::var_os("MAST_SIM_TRACE").is_some(),
             shown: 0,
             kinds: BTreeMap::new(),
@@ -190,7 +194,8 @@ impl World {
             world.add(world.now + fault.at_ms * 1000, Event::Fault(i));
         }
         world.add(world.now + scenario.calm_at_ms * 1000, Event::Calm);
-        world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
+        world.ledger.offline_limited =
+            scenario.knobs.offline_messages < 1_000 && !scenario.knobs.offline_refuse_new;
         world.boot();
         world
     }
