@@ -4,6 +4,7 @@ mod shard_support;
 
 use mast_core::codec::Version;
 use mast_core::settings::Settings;
+use mast_core::sys::Cut;
 use shard_support::{Client, Node};
 
 /// A node whose clients read nothing.
@@ -38,7 +39,7 @@ fn the_largest_qos_0_consumer_is_cut_and_whoever_is_owed_something_is_not() {
     }
     node.relieve();
     assert!(node.is_open(clients[2]) && node.is_open(clients[3]) && node.is_open(publisher));
-    assert_eq!(node.counters()[0].relieved, 2);
+    assert_eq!(node.counters()[0].cuts[Cut::Memory as usize], 2);
 }
 
 #[test]

@@ -105,12 +105,19 @@ impl AllInOne {
             in_force: ArcSwap::from_pointee(in_force(&config)),
             authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry, &config)),
             admission: Admission::new(&config.limits, open_files, Arc::clone(&pressure)),
+            failures: Arc::default(),
             shards: mailboxes.clone(),
             log_limit: common.log_limit,
             clock: common.clock,
         });
         crate::obs::broker::register(&metrics, &handles, &client, &auth);
         acceptor.admission.register(&metrics);
+        acceptor.failures.register(&metrics);
+        let log_limit = Arc::clone(&acceptor.log_limit);
+        metrics.register(move |out| {
+            let help = "Log lines about clients that were held back.";
+            out.counter("mast_log_held_back_total", help, &[], log_limit.held_back());
+        });
         pressure.register(&metrics);
         let context = Shared {
             auth,

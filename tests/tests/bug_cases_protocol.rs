@@ -1,10 +1,7 @@
 //! Bugs that other brokers had, by the ids of `tests/bug-cases.tsv`: aliases, filters, strings, malformed packets,
 //! packet sizes.
 
-use std::{
-    io::Read,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use mast_core::codec::{PacketType, SubOptions};
 use mast_tests::{

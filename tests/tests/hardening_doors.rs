@@ -47,6 +47,11 @@ fn h02_the_first_packet_and_every_other_have_a_greatest_size() {
     let mut c = broker.client("c");
     c.send_bytes(&raw::cat(&[&[0x30], &raw::varint(1 << 20)]));
     c.expect_end(0x95);
+    let count = |metric: &str| broker.metric(metric);
+    broker.until("both counted", || {
+        count("mast_handshakes_failed_total{reason=\"violation\"}") == 1.0
+            && count("mast_violations_total") == 1.0
+    });
 }
 
 #[test]
@@ -79,6 +84,8 @@ fn h03_connects_handshakes_and_packets_have_a_deadline() {
     let mut c = Connect::v5("c").keep_alive(0).open(&broker);
     c.send_bytes(&raw::cat(&[&[0x30], &raw::varint(1000), &raw::field("t"), &[0]]));
     c.expect_closed();
+    assert_eq!(broker.metric("mast_connections_cut_total{reason=\"packet_timeout\"}"), 1.0);
+    assert!(broker.metric("mast_handshakes_failed_total{reason=\"timeout\"}") >= 5.0);
 }
 
 #[test]
@@ -116,6 +123,8 @@ fn h05_sockets_that_say_nothing_have_a_pool_of_their_own_and_the_oldest_gives_wa
     let mut idle: Vec<_> = (0..30).map(|_| ws::tcp(broker.address())).collect();
     broker.client("real").ping();
     raw::until_closed(&mut idle[0]);
+    let gave_way = "mast_connections_refused_total{reason=\"max_unauthenticated_percent\"}";
+    broker.until("the count", || broker.metric(gave_way) >= 1.0);
     let last = &mut idle[29];
     last.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let waits = last.read(&mut [0]).expect_err("the newest is still open").kind();

@@ -1,14 +1,8 @@
 //! The hardening list, H14 to H17: passwords and rules. The hashes themselves are tested in the shell.
 
-use std::{
-    io::Write,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use mast_tests::{
-    Broker, Client, Connect,
-    ws::{self},
-};
+use mast_tests::{Broker, Client, Connect, ws};
 
 fn password_broker(config: &str) -> Broker {
     let mut broker = Broker::prepared();

@@ -1,7 +1,7 @@
 //! The hardening list, H21 to H28: the process as a whole: hashing, log, administration, memory, store, privileges. What
 //! concerns the store's faults (H25) is tested more deeply in `store_faults.rs`.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use mast_core::codec::SubOptions;
 use mast_tests::{
@@ -54,6 +54,7 @@ fn h22_clients_cannot_flood_or_forge_the_log() {
     assert!(!log.contains('\u{1b}') && log.lines().all(|l| l.len() < 1000), "{log}");
     let (_, metrics) = broker.http("/metrics").expect("metrics");
     assert!(!metrics.contains("evil"));
+    broker.until("held back lines", || broker.metric("mast_log_held_back_total") >= 100.0);
     broker.until("counted violations", || broker.metric("mast_violations_total") >= 100.0);
 }
 
@@ -87,6 +88,39 @@ fn h24_near_the_memory_budget_no_new_session_is_accepted() {
         });
     }
     assert!(broker.metric_sum("mast_connections_refused_total") > 0.0);
+}
+
+#[test]
+fn h24_at_the_last_mark_the_largest_qos_0_consumers_are_cut_and_nobody_else() {
+    let broker = Broker::start();
+    let (mut stalled, mut quiet) = (broker.client("stalled"), broker.client("quiet"));
+    let mut owed = Connect::v5("owed").lasting().open(&broker);
+    stalled.subscribe("t", 0);
+    quiet.subscribe("u", 0);
+    owed.subscribe("t", 1);
+    let mut p = broker.client("p");
+    let slow = "mast_dropped_total{reason=\"slow_consumer_qos0\"}";
+    broker.until("two full sockets", || {
+        (0..20).for_each(|_| {
+            p.publish("t", vec![b'x'; 100_000], 0);
+        });
+        p.ping();
+        broker.metric(slow) >= 100.0
+    });
+    broker.configure("[limits]\nmemory_budget = \"1MiB\"\n");
+    assert!(broker.reload());
+    broker.until("the cut", || broker.metric("mast_connections_cut_total{reason=\"memory\"}") == 1.0);
+    quiet.ping();
+    broker.until("the others to be left", || {
+        broker.metric("mast_tenant_connections{tenant=\"default\"}") == 3.0
+            && broker.metric("mast_memory_pressure") == 3.0
+    });
+    broker.configure("");
+    assert!(broker.reload());
+    p.ping();
+    owed.expect_publish();
+    // Some of what was sent to it may be on its way still.
+    while let Event::Packet(_) = stalled.read(DEADLINE) {}
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The hardening list, H6 to H13: bounds on topics, filters, properties, windows, queues and wills.
 
-use std::io::Read;
-
 use mast_core::codec::{AckKind, SubOptions};
 use mast_tests::{
     Broker, Client, Connect, Property, Version,
@@ -62,6 +60,8 @@ fn h07_filters_are_bounded_per_packet_per_session_and_in_wildcards() {
     let mut d = broker.client("d");
     assert_eq!(d.subscribe(&vec!["+"; 16].join("/"), 0), 0);
     assert!(d.subscribe(&vec!["+"; 17].join("/"), 0) >= 0x80);
+    let count = |reason: &str| broker.metric(&format!("mast_subscribe_refused_total{{reason=\"{reason}\"}}"));
+    broker.until("both counted", || count("quota") == 1.0 && count("invalid") == 1.0);
 
     // Every combination of "a" and "+" on 10 levels: one publish visits them all and still comes once.
     let broker = Broker::start();
@@ -226,6 +226,7 @@ fn h11_a_stalled_clean_session_is_cut_and_a_lasting_one_is_not() {
         p.publish("t", &body, 1);
     }
     broker.until("the cut", || broker.metric("mast_tenant_connections{tenant=\"default\"}") == 2.0);
+    broker.until("its count", || broker.metric("mast_connections_cut_total{reason=\"stall\"}") == 1.0);
     broker.until("counted drops", || broker.metric_sum("mast_dropped_total") > 0.0);
     for _ in 0..200 {
         let m = lasting.expect_publish();

@@ -9,7 +9,7 @@ use crate::ids::{ConnId, SessionId};
 use crate::session::Subscription;
 use crate::shard::Shard;
 use crate::shard::input::{Effect, LogEvent};
-use crate::sys::Refused;
+use crate::sys::{Cut, Refused};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -96,7 +96,7 @@ impl Shard {
             .collect();
         large.sort_by_key(|(bytes, id)| (Reverse(*bytes), id.idx));
         for (_, id) in large.iter().take(large.len().div_ceil(8)) {
-            self.plane.counters.relieved += 1;
+            self.plane.counters.cuts[Cut::Memory as usize] += 1;
             self.end(*id, true, false);
         }
     }

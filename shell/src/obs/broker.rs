@@ -6,7 +6,7 @@ use crate::obs::Metrics;
 use crate::obs::metrics::Samples;
 use crate::store::StoreClient;
 use crate::store::stats::SYNC_BUCKETS;
-use mast_core::sys::{Counters, DROPS, REFUSALS, TenantCounters};
+use mast_core::sys::{CUTS, Counters, DROPS, FILTER_REFUSALS, REFUSALS, TenantCounters};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -65,7 +65,6 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
         ("mast_spilled_total", "Messages put into the log for a slow clean session.", sum.spilled),
         ("mast_replayed_total", "Messages read back from the log.", sum.replayed),
         ("mast_store_failures_total", "Store operations refused or unanswered.", sum.store_failures),
-        ("mast_memory_cuts_total", "Connections cut at limits.memory_cut_percent.", sum.relieved),
         (
             "mast_match_over_budget_total",
             "Topics whose matching visited more than limits.max_match_nodes nodes.",
@@ -78,6 +77,14 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
     for (reason, word) in DROPS {
         let labels = [("reason", word)];
         out.counter("mast_dropped_total", "Messages not delivered.", &labels, sum.drops[reason as usize]);
+    }
+    for (cut, word) in CUTS {
+        let help = "Connections ended that had not broken the protocol.";
+        out.counter("mast_connections_cut_total", help, &[("reason", word)], sum.cuts[cut as usize]);
+    }
+    for (refused, word) in FILTER_REFUSALS {
+        let value = sum.filters_refused[refused as usize];
+        out.counter("mast_subscribe_refused_total", "Filters refused in SUBACK.", &[("reason", word)], value);
     }
     let help = "Absent sessions with all that may be kept for them (offline.when_full = \"refuse-new\").";
     out.gauge("mast_offline_full_sessions", help, &[], sum.offline_full);
@@ -113,12 +120,13 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.store_failures += other.store_failures;
     sum.canary += other.canary;
     sum.match_over_budget += other.match_over_budget;
-    sum.relieved += other.relieved;
     sum.offline_full += other.offline_full;
     for (mine, theirs) in sum.drops.iter_mut().zip(other.drops) {
         *mine += theirs;
     }
-    for (mine, theirs) in sum.refusals.iter_mut().zip(other.refusals) {
+    let others = other.refusals.iter().chain(&other.cuts).chain(&other.filters_refused);
+    let mine = sum.refusals.iter_mut().chain(&mut sum.cuts).chain(&mut sum.filters_refused);
+    for (mine, theirs) in mine.zip(others) {
         *mine += theirs;
     }
 }
