@@ -294,6 +294,7 @@ impl Shard {
         session.away.get_or_insert(Away::begin(now));
         self.arm_away(id);
         self.expiry_due_soon(id);
+        self.watch_backlog(id);
     }
 
     /// New rules are in use: every session's rights are made anew.

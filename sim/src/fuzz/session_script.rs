@@ -75,6 +75,7 @@ fn knobs(s: &mut Source<'_>) -> Knobs {
         share_strategy: of(rest, 6, [0, 2, 3, 4]) as u8,
         share_absence_ms: 500,
         sys_interval_ms: 0,
+        offline_refuse_new: rest >> 4 & 3 > 1 && windows & 1 == 1,
     }
 }
 

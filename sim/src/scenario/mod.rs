@@ -99,6 +99,9 @@ pub struct Knobs {
     /// 0 memory, 1 stored, 2 synced.
     pub durability: u8,
     pub offline_messages: u64,
+    /// Beyond, publishes are refused instead of old messages dropped.
+    #[serde(default)]
+    pub offline_refuse_new: bool,
     /// 0 round robin, 1 random, 2 sticky, 3 hash of client, 4 hash of topic.
     pub share_strategy: u8,
     pub share_absence_ms: u64,

@@ -12,6 +12,7 @@ use mast_core::store::port::{
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::topic::naive::naive_matches;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The one partition.
@@ -174,7 +175,7 @@ impl State {
     pub fn bound(&self, read: &LogRead, upto: u64, max_count: u64, max_bytes: u64) -> ReadResult {
         let matching: Vec<(u64, u64)> = self
             .log
-            .range(read.after.0 + 1..=upto)
+            .range((Bound::Excluded(read.after.0.min(upto)), Bound::Included(upto)))
             .filter(|(seq, append)| wanted(read, **seq, append).is_some())
             .map(|(seq, append)| (*seq, append.message.size() as u64))
             .collect();
