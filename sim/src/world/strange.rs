@@ -74,7 +74,8 @@ impl World {
             });
             let goodbye = Packet::Disconnect(Disconnect { reason: Reason::SUCCESS, props: Props::EMPTY });
             let mut bytes = Vec::new();
-            let encoded = connect.encode(Version::V5, &mut bytes).and(goodbye.encode(Version::V5, &mut bytes));
+            let encoded =
+                connect.encode(Version::V5, &mut bytes).and(goodbye.encode(Version::V5, &mut bytes));
             if let Err(error) = encoded {
                 self.fail("stranger", &format!("could not be taken over: {error:?}"));
             }
