@@ -75,6 +75,17 @@ pub struct Received {
     pub qos0: u32,
 }
 
+/// Whether a connection that its client gave up may hold the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haunted {
+    /// It does not.
+    No,
+    /// Since the present CONNECT was sent.
+    Now,
+    /// Until the CONNECT under way takes over.
+    Before,
+}
+
 /// The session of a client id, from one creation to the next.
 #[derive(Clone, Debug)]
 pub struct SessionFacts {
@@ -114,6 +125,8 @@ pub struct SessionFacts {
     pub expiry: u32,
     connect_clean: bool,
     connect_expiry: u32,
+    /// A connection that its client gave up took the session over, and may hold it.
+    haunted: Haunted,
     /// Unanswered SUBSCRIBE (true) and UNSUBSCRIBE, with their order of sending.
     pending: BTreeMap<u16, (Vec<String>, bool, u64)>,
     sent: u64,
@@ -141,6 +154,7 @@ impl SessionFacts {
             expiry: 0,
             connect_clean: false,
             connect_expiry: 0,
+            haunted: Haunted::No,
             pending: BTreeMap::new(),
             sent: 0,
         }
@@ -149,11 +163,13 @@ impl SessionFacts {
     fn begin(&mut self, blind: bool, now: u64) {
         let incarnation = self.incarnation + 1;
         let (link, connect_clean, connect_expiry) = (self.link, self.connect_clean, self.connect_expiry);
+        let haunted = self.haunted;
         *self = SessionFacts {
             incarnation,
             link,
             connect_clean,
             connect_expiry,
+            haunted,
             blind,
             changed_at: now,
             began_at: now,
@@ -267,6 +283,9 @@ impl Ledger {
     pub fn alive_now(&self, client: usize) -> Known {
         let session = &self.sessions[client];
         let expiry = u64::from(session.expiry) * 1_000_000;
+        if session.haunted != Haunted::No {
+            return Known::Maybe;
+        }
         match (session.alive, session.left) {
             (Known::Yes, Some((left, noticed))) => {
                 if self.now + SLACK < left + expiry {
@@ -295,6 +314,9 @@ impl Ledger {
                 };
                 let session = &mut self.sessions[*client];
                 session.alive = alive;
+                if session.haunted == Haunted::Now {
+                    session.haunted = Haunted::Before;
+                }
                 session.link = Some(*link);
                 session.connect_clean = *clean;
                 session.connect_expiry = expiry;
@@ -359,6 +381,7 @@ impl Ledger {
                 let session = &mut self.sessions[*client];
                 session.alive = Known::Maybe;
                 session.blind = true;
+                session.haunted = Haunted::Now;
             }
             Fact::Calm => self.calm = true,
             Fact::Goodbye { .. }
@@ -383,6 +406,10 @@ impl Ledger {
             session.begin(true, now);
         }
         session.alive = Known::Yes;
+        if session.haunted == Haunted::Before {
+            session.haunted = Haunted::No;
+        }
+        session.blind |= session.haunted == Haunted::Now;
         session.expected_present = expected;
         session.expiry = session.connect_expiry;
         session.online = true;

@@ -45,6 +45,18 @@ impl RouteCache {
         }
     }
 
+    /// True if the lists of its topic are known for this state of the index.
+    #[inline]
+    pub fn knows_lists(&self, generation: u64) -> bool {
+        matches!(&self.live, Some((known, _)) if *known == generation)
+    }
+
+    /// True if it is known for this state of the index whether a durable subscription matches its topic.
+    #[inline]
+    pub fn knows_durable(&self, generation: u64) -> bool {
+        matches!(self.durable, Some((known, _)) if known == generation)
+    }
+
     /// Remembers the lists of its topic.
     pub fn set_lists(&mut self, topic: &str, generation: u64, lists: &[ListId]) {
         if self.rules != 0 && self.topic == topic {

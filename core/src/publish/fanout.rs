@@ -79,7 +79,9 @@ impl Shard {
         if let Some(known) = cache.as_ref().and_then(|c| c.lists(item.parts.topic, generation)) {
             lists.extend_from_slice(known);
         } else {
-            tenant.index.matches(item.parts.topic, &mut lists);
+            let visited = tenant.index.matches(item.parts.topic, &mut lists);
+            // Its publisher's shard let it pass, and it may be stored: over the budget or not, it is delivered.
+            self.plane.counters.match_over_budget += u64::from(visited > self.plane.settings.max_match_nodes);
             if let Some(cache) = cache {
                 cache.set_lists(item.parts.topic, generation, &lists);
             }

@@ -243,6 +243,7 @@ impl Shard {
             group: None,
             serial: 0,
             confirmed: true,
+            leaving: false,
         };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);

@@ -231,7 +231,7 @@ impl World {
                 }
             }
             Effect::Floor { tenant, floor } => {
-                let floor = floor.map_or(0, |f| f.get(super::state::PARTITION).0);
+                let floor = floor.get(super::state::PARTITION).0;
                 if self.verbose {
                     self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
                 }
