@@ -48,8 +48,9 @@ fn fan(c: &mut Criterion) {
     group.bench_function("fan_in_qos0_50_to_1", |b| {
         let mut bench = Bench::default();
         bench.connect(Some(("f/#", QoS::AtMostOnce)));
-        let publishers: Vec<(ConnId, Vec<u8>)> =
-            (0..50).map(|i| (bench.connect(None), publishes(&format!("f/{i}/x"), QoS::AtMostOnce, BATCH))).collect();
+        let publishers: Vec<(ConnId, Vec<u8>)> = (0..50)
+            .map(|i| (bench.connect(None), publishes(&format!("f/{i}/x"), QoS::AtMostOnce, BATCH)))
+            .collect();
         b.iter(|| {
             for (publisher, bytes) in &publishers {
                 bench.shard.handle(NOW, Input::Received { conn: *publisher, bytes });

@@ -123,7 +123,8 @@ fn append(session: u64) -> Write {
 
 fn lives(place: &Place, class: Durability) {
     let filter: &[&[u8]] = &[b"site/+/line/#"];
-    place.step(class, |s| vec![put(key(Space::Session, s, &[]), 100), put(key(Space::Filter, s, filter), 16)]);
+    place
+        .step(class, |s| vec![put(key(Space::Session, s, &[]), 100), put(key(Space::Filter, s, filter), 16)]);
     place.step(class, |s| vec![append(s)]);
     place.step(class, |s| vec![put(key(Space::Cursor, s, &[]), 40)]);
     place.step(class, |s| {

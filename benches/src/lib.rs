@@ -168,4 +168,3 @@ pub fn acknowledge(bench: &mut Bench, id: ConnId, acks: &mut Vec<u8>) {
         });
     }
 }
-
