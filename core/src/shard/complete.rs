@@ -149,6 +149,7 @@ impl Shard {
             PeerMsg::Interest { token, changes } => self.interest(from, token, changes),
             PeerMsg::InterestSeen { token } => self.gate_token(token),
             PeerMsg::Route { message } => self.routed(message),
+            PeerMsg::Routes(batch) => self.routed_all(&batch),
             PeerMsg::RetainedRead { tenant, cursor, fence, max, token } => {
                 self.retained_read(from, tenant, cursor, fence, max, token);
             }
