@@ -361,6 +361,7 @@ impl Shard {
         self.scans.cancel_filter(id, filter);
         if let Some(group) = subscription.group {
             self.return_group_messages_of(id, Some(group));
+            self.keep_inflight(id, Some(group));
             self.send(group.leader, PeerMsg::GroupLeave { group, member });
         }
     }

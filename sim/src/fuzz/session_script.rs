@@ -219,7 +219,7 @@ fn publish(s: &mut Source<'_>) -> Op {
         qos: (what >> 3 & 3) % 3,
         retain,
         expiry_secs: if what >> 6 == 3 { 2 } else { 0 },
-        pad: [0, 30, 200, 2_000][usize::from(how & 3)],
+        pad: [0, 30, 200, 1_000][usize::from(how & 3)],
         alias: how >> 2 & 1 == 1,
         count: [1, 2, 4, 8][usize::from(how >> 3 & 3)],
         clear: retain && how >> 5 == 7,
