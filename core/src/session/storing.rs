@@ -309,6 +309,9 @@ impl Shard {
         }
         self.groups.lower_floors(&head, &mut floors);
         for (index, floor) in floors.into_iter().enumerate() {
+            // Whoever needs nothing now may need the next message: it may be committed and trimmed before
+            // a floor that says so, unless this one ends at the head.
+            let floor = floor.unwrap_or_else(|| head.clone());
             self.effects.push(Effect::Floor { tenant: TenantId(index as u32), floor });
         }
     }

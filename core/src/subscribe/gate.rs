@@ -82,8 +82,7 @@ impl Shard {
             if kind == GateKind::Subscribe {
                 let mut undo = Vec::new();
                 for Stored { filter, serial, new, .. } in failed {
-                    let present =
-                        self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
+                    let present = self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
                     // Gone, or it was there before.
                     let Some(present) = present.filter(|_| new) else { continue };
                     present.doubtful |= *result == CommitResult::Unknown;

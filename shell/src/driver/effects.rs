@@ -64,7 +64,7 @@ impl Driver {
                 }
             }
             Effect::Auth { op, conn: _, question } => (self.setup.auth)(op, question),
-            Effect::Floor { tenant, floor } => self.store.set_floor(self.setup.shard, tenant, floor),
+            Effect::Floor { tenant, floor } => self.store.set_floor(self.setup.shard, tenant, Some(floor)),
             Effect::Log(event) => self.log(&event),
         }
     }

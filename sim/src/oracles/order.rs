@@ -3,7 +3,8 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact, Uid};
-use crate::ledger::{Ledger, SubFacts};
+use crate::ledger::{Known, Ledger, SubFacts};
+use mast_core::authz::Access;
 use std::collections::BTreeMap;
 
 /// Receiver and incarnation, publisher, topic, QoS of publish and of delivery.
@@ -68,6 +69,20 @@ impl Order {
             // So does an offline limit that drops the first copies.
             if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1)
             {
+                return Ok(());
+            }
+            // What was forbidden when it was sent first may be allowed when it is sent again.
+            let judge = |client: usize, access| {
+                let user = &ledger.clients[client].name;
+                ledger.rights.verdict(user, access, &publication.topic, sent, ledger.now) == Known::Yes
+            };
+            if !judge(publication.client, Access::Publish) || !judge(delivery.client, Access::Receive) {
+                return Ok(());
+            }
+            // Order is kept within a connection of the publisher: what waits for the store (a retained
+            // message) is not waited for by the next one.
+            let alone = publication.sends <= 1 && publication.acked_at.is_none();
+            if publication.link != earlier.link && alone {
                 return Ok(());
             }
             return Err(format!(

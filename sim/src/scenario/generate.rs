@@ -65,7 +65,7 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
         seed,
         topology: Topology { shards: d.range(1, u64::from(shards.max(1))) as u16, tenants: 3, clients },
         knobs: knobs(d, swarm),
-        world: world(d, &mut later, swarm),
+        world: world(d, swarm),
         ops,
         faults: faults(d, swarm, calm_at_ms),
         calm_at_ms,
@@ -99,7 +99,7 @@ fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
     }
 }
 
-fn world(d: &mut Draw, later: &mut Draw, swarm: Swarm) -> WorldKnobs {
+fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
     WorldKnobs {
         net_delay_us: *d.pick(&[10, 1_000, 20_000, 200_000]),
         chunk: *d.pick(&[1, 7, 64, 1_000, 65_536]),
@@ -110,7 +110,6 @@ fn world(d: &mut Draw, later: &mut Draw, swarm: Swarm) -> WorldKnobs {
         store_delay_us: *d.pick(&[10, 500, 10_000, 100_000]),
         sync_us: *d.pick(&[10, 2_000, 20_000, 300_000]),
         auth_us: *d.pick(&[0, 1_000, 50_000]),
-        keeps_unneeded: later.chance(50),
         foreign: true,
     }
 }

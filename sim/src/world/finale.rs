@@ -24,7 +24,6 @@ pub(super) struct Seen {
     spilled: u64,
     replayed: u64,
     parked: u64,
-    early: u64,
     replaying: u64,
 }
 
@@ -178,7 +177,6 @@ impl World {
             seen.spilled += counters.spilled;
             seen.replayed += counters.replayed;
             seen.parked += counters.scans_parked;
-            seen.early += counters.scans_early;
             seen.replaying += counters.takeovers_replaying;
         }
         self.drops = sum;
@@ -197,7 +195,6 @@ impl World {
         self.marks.many("a message was spilled", seen.spilled);
         self.marks.many("messages were replayed", seen.replayed);
         self.marks.many("a scan of retained messages was parked", seen.parked);
-        self.marks.many("a scan asked before the other shard was as far", seen.early);
         self.marks.many("takeover during retained replay", seen.replaying);
     }
 

@@ -229,13 +229,12 @@ impl World {
                 }
             }
             Effect::Floor { tenant, floor } => {
-                let floor = floor.map(|f| f.get(super::state::PARTITION).0);
-                let floor = if self.scenario.world.keeps_unneeded { Some(floor.unwrap_or(0)) } else { floor };
+                let floor = floor.get(super::state::PARTITION).0;
                 if self.verbose {
-                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor:?}"));
+                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
                 }
                 let shards = self.scenario.topology.shards;
-                self.store.floor(shard, shards, tenant, floor);
+                self.store.floor(shard, shards, tenant, Some(floor));
             }
             Effect::Log(event) => self.logged(&event),
         }
