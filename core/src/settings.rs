@@ -73,6 +73,8 @@ pub struct Settings {
     pub max_filters_per_subscribe: u32,
     /// Most filters of one session.
     pub max_filters_per_session: u32,
+    /// Most nodes of a topic index that the matching of one publish may visit; beyond, it is refused.
+    pub max_match_nodes: u32,
     /// Most user properties in one packet.
     pub max_user_properties: u32,
     /// Most bytes of user properties in one packet.
@@ -139,6 +141,7 @@ impl Default for Settings {
             topic_limits: TopicLimits::default(),
             max_filters_per_subscribe: 1000,
             max_filters_per_session: 100_000,
+            max_match_nodes: 10_000,
             max_user_properties: 64,
             max_user_property_bytes: 8192,
             out_high_water: 256 * 1024,

@@ -299,6 +299,7 @@ pub fn settings_of(config: &Config) -> Settings {
         },
         max_filters_per_subscribe: count(limits.max_filters_per_subscribe),
         max_filters_per_session: count(limits.max_subscriptions_per_session),
+        max_match_nodes: limits.max_match_nodes,
         max_user_properties: count(limits.max_user_properties),
         max_user_property_bytes: limits.max_user_property_bytes,
         out_high_water: limits.socket_buffer as usize,

@@ -96,6 +96,17 @@ pub enum Fact {
         end: End,
         was_online: bool,
     },
+    /// The client's next connection took over before the server had read all of this one.
+    Overtaken {
+        client: usize,
+        link: usize,
+    },
+    /// A connection that the client gave up was admitted after a newer one: the session has gone through
+    /// hands that nobody watches.
+    LateConnect {
+        client: usize,
+        link: usize,
+    },
     SubscribeSent {
         client: usize,
         packet_id: u16,

@@ -76,6 +76,17 @@ pub struct Received {
     pub qos0: u32,
 }
 
+/// Whether a connection that its client gave up may hold the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haunted {
+    /// It does not.
+    No,
+    /// Since the present CONNECT was sent.
+    Now,
+    /// Until the CONNECT under way takes over.
+    Before,
+}
+
 /// The session of a client id, from one creation to the next.
 #[derive(Clone, Debug)]
 pub struct SessionFacts {
@@ -117,6 +128,8 @@ pub struct SessionFacts {
     auth_refused: bool,
     connect_clean: bool,
     connect_expiry: u32,
+    /// A connection that its client gave up took the session over, and may hold it.
+    haunted: Haunted,
     /// Unanswered SUBSCRIBE (true) and UNSUBSCRIBE, with their order of sending.
     pending: BTreeMap<u16, (Vec<String>, bool, u64)>,
     sent: u64,
@@ -145,6 +158,7 @@ impl SessionFacts {
             auth_refused: false,
             connect_clean: false,
             connect_expiry: 0,
+            haunted: Haunted::No,
             pending: BTreeMap::new(),
             sent: 0,
         }
@@ -153,11 +167,13 @@ impl SessionFacts {
     fn begin(&mut self, blind: bool, now: u64) {
         let incarnation = self.incarnation + 1;
         let (link, connect_clean, connect_expiry) = (self.link, self.connect_clean, self.connect_expiry);
+        let haunted = self.haunted;
         *self = SessionFacts {
             incarnation,
             link,
             connect_clean,
             connect_expiry,
+            haunted,
             blind,
             changed_at: now,
             began_at: now,
@@ -283,6 +299,9 @@ impl Ledger {
     pub fn alive_now(&self, client: usize) -> Known {
         let session = &self.sessions[client];
         let expiry = u64::from(session.expiry) * 1_000_000;
+        if session.haunted != Haunted::No {
+            return Known::Maybe;
+        }
         match (session.alive, session.left) {
             (Known::Yes, Some((left, noticed))) => {
                 let (forward, back) =
@@ -313,6 +332,9 @@ impl Ledger {
                 };
                 let session = &mut self.sessions[*client];
                 session.alive = alive;
+                if session.haunted == Haunted::Now {
+                    session.haunted = Haunted::Before;
+                }
                 session.link = Some(*link);
                 session.auth_refused = false;
                 session.connect_clean = *clean;
@@ -386,9 +408,16 @@ impl Ledger {
             }
             Fact::Delivered(delivery) => self.delivered(delivery),
             Fact::Crashed { .. } => self.crashed(),
+            Fact::LateConnect { client, .. } => {
+                let session = &mut self.sessions[*client];
+                session.alive = Known::Maybe;
+                session.blind = true;
+                session.haunted = Haunted::Now;
+            }
             Fact::Calm => self.calm = true,
             Fact::Restarted => self.clock_counts = self.clock_forward + self.clock_back > 0,
             Fact::Goodbye { .. }
+            | Fact::Overtaken { .. }
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::AuthDecided { .. }
@@ -411,6 +440,10 @@ impl Ledger {
             session.begin(true, now);
         }
         session.alive = Known::Yes;
+        if session.haunted == Haunted::Before {
+            session.haunted = Haunted::No;
+        }
+        session.blind |= session.haunted == Haunted::Now;
         session.expected_present = expected;
         session.expiry = session.connect_expiry;
         session.online = true;

@@ -107,6 +107,7 @@ impl Marks {
             PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }
+            | PeerMsg::Routes(_)
             | PeerMsg::RetainedRead { .. }
             | PeerMsg::GroupJoin(_)
             | PeerMsg::Joined { .. }

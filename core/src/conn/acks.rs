@@ -1,6 +1,7 @@
 //! Acknowledgements that wait for the store, in the order of the publishes [MQTT-4.6.0-2], [MQTT-4.6.0-3].
 
 use crate::codec::{AckKind, Reason};
+use crate::sys::Refused;
 use alloc::collections::VecDeque;
 
 /// What is known of one publish.
@@ -10,6 +11,8 @@ pub(crate) enum AckState {
     Waiting,
     /// May leave with this reason code.
     Ready(Reason),
+    /// Says that a limit refused the publish.
+    Refused(Refused),
 }
 
 /// One acknowledgement.
@@ -60,13 +63,12 @@ impl AckQueue {
         }
     }
 
-    /// Takes the next acknowledgement that may leave.
-    pub fn pop_ready(&mut self) -> Option<(AckKind, u16, Reason)> {
-        let first = self.waiting.front()?;
-        let AckState::Ready(reason) = first.state else { return None };
-        let (kind, id) = (first.kind, first.packet_id);
-        self.waiting.pop_front();
-        Some((kind, id, reason))
+    /// Takes the next acknowledgement that may leave; its state is never `Waiting`.
+    pub fn pop_ready(&mut self) -> Option<PendingAck> {
+        match self.waiting.front()?.state {
+            AckState::Waiting => None,
+            AckState::Ready(_) | AckState::Refused(_) => self.waiting.pop_front(),
+        }
     }
 }
 
@@ -82,7 +84,7 @@ mod tests {
         queue.push(AckKind::PubAck, 2, AckState::Ready(Reason::SUCCESS));
         assert!(queue.pop_ready().is_none());
         queue.resolve(first, Reason::SUCCESS);
-        assert_eq!(queue.pop_ready().map(|a| a.1), Some(1));
-        assert_eq!(queue.pop_ready().map(|a| a.1), Some(2));
+        assert_eq!(queue.pop_ready().map(|a| a.packet_id), Some(1));
+        assert_eq!(queue.pop_ready().map(|a| a.packet_id), Some(2));
     }
 }

@@ -1,10 +1,14 @@
 //! How connections end: by the client, by us with a reason, or by the network.
 
-use crate::codec::{self, AckKind, Disconnect, Packet, Props, Reason, Version, Violation};
+use crate::codec::{
+    self, Ack, AckKind, Disconnect, Packet, Property, Props, PropsBuf, Reason, Version, Violation,
+};
 use crate::conn::Phase;
+use crate::conn::acks::AckState;
 use crate::ids::{ConnId, SessionId};
 use crate::shard::Shard;
 use crate::shard::input::{Effect, LogEvent};
+use crate::sys::Refused;
 
 impl Shard {
     /// The client broke the protocol: the reason that the specification names, then close [MQTT-4.13.1-1].
@@ -100,6 +104,42 @@ impl Shard {
             }
         }
         self.flush_cursors();
+    }
+
+    /// Writes the acknowledgement of a publish that is decided.
+    pub(crate) fn put_decided(&mut self, id: ConnId, kind: AckKind, packet_id: u16, state: AckState) {
+        match state {
+            AckState::Waiting => {}
+            AckState::Ready(reason) => self.put_ack(id, kind, packet_id, reason),
+            AckState::Refused(refused) => self.put_refused(id, kind, packet_id, refused),
+        }
+    }
+
+    /// 0x97 with its reason in words, where the client wants words and has room for them [MQTT-3.4.2-2],
+    /// [MQTT-3.5.2-2]. Only MQTT 5 connections come here.
+    fn put_refused(&mut self, id: ConnId, kind: AckKind, packet_id: u16, refused: Refused) {
+        let mut props = PropsBuf::new();
+        let wanted = self.plane.conn(id).is_some_and(|c| c.problem_info)
+            && props.push(&Property::ReasonString(refused.why())).is_ok();
+        let ack = Ack { packet_id, reason: Reason::QUOTA_EXCEEDED, props: props.as_props() };
+        let packet = match kind {
+            AckKind::PubRec => Packet::PubRec(ack),
+            AckKind::PubAck | AckKind::PubRel | AckKind::PubComp => Packet::PubAck(ack),
+        };
+        let mut written = false;
+        if wanted {
+            self.plane.write(id, |conn| {
+                written = packet.encoded_len(conn.version) <= conn.max_packet_out as usize
+                    && packet.encode(conn.version, conn.out.tail()).is_ok();
+            });
+        }
+        if !written {
+            self.put_ack(id, kind, packet_id, Reason::QUOTA_EXCEEDED);
+            return;
+        }
+        if let Some(conn) = self.plane.conn(id) {
+            conn.open_publishes = conn.open_publishes.saturating_sub(1);
+        }
     }
 
     /// Writes an acknowledgement.

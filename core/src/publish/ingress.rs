@@ -5,17 +5,17 @@ use crate::authz::Access;
 use crate::codec::{AckKind, Publish, Reason, Version, Violation};
 use crate::conn::acks::AckState;
 use crate::conn::alias::AliasError;
-use crate::ids::{ConnId, SessionId};
+use crate::ids::{ConnId, SessionId, TenantId};
 use crate::message::{Message, MessageParts, QoS};
 use crate::session::plane::Outgoing;
 use crate::session::record::inbound_tail;
 use crate::session::will::cap_expiry;
 use crate::shard::complete::reason_of;
-use crate::shard::ops::Op;
+use crate::shard::ops::{InboundId, Op};
 use crate::shard::{EMBEDDED, Shard};
 use crate::store::key::Space;
 use crate::store::port::{Append, CommitResult, Expect, Refusal, Write};
-use crate::sys::Drop;
+use crate::sys::{Drop, Refused};
 use crate::topic;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -213,12 +213,69 @@ impl Shard {
 
     /// An acknowledgement that waits for nothing but its predecessors.
     fn ack_now(&mut self, id: ConnId, kind: AckKind, packet_id: u16, reason: Reason) {
+        self.decide_now(id, kind, packet_id, AckState::Ready(reason));
+    }
+
+    fn decide_now(&mut self, id: ConnId, kind: AckKind, packet_id: u16, state: AckState) {
         let Some(conn) = self.plane.conn(id) else { return };
         if conn.acks.is_empty() {
-            self.put_ack(id, kind, packet_id, reason);
+            self.put_decided(id, kind, packet_id, state);
         } else {
-            conn.acks.push(kind, packet_id, AckState::Ready(reason));
+            conn.acks.push(kind, packet_id, state);
         }
+    }
+
+    /// A limit refuses the publish, of which nothing is stored or delivered: 0x97 for MQTT 5; 3.x has no
+    /// code, so the connection ends; QoS 0 is dropped and counted.
+    fn refuse(&mut self, id: ConnId, packet_id: u16, kind: Option<AckKind>, refused: Refused) {
+        let Some(kind) = kind else {
+            self.plane.counters.drop(refused.as_drop());
+            return;
+        };
+        self.plane.counters.refusals[refused as usize] += 1;
+        if self.plane.conn(id).is_some_and(|c| c.version == Version::V5) {
+            self.decide_now(id, kind, packet_id, AckState::Refused(refused));
+        } else {
+            self.disconnect(id, Reason::QUOTA_EXCEEDED);
+        }
+    }
+
+    /// What forbids to take a publish, seen from the topic. Costs two comparisons when the connection's
+    /// last publish was to the same topic; what is found stays in the cache for what follows.
+    pub(crate) fn refused_by_limit(&mut self, tenant: TenantId, topic: &str, qos: QoS) -> Option<Refused> {
+        let budget = self.plane.settings.max_match_nodes;
+        let may_log = self.may_log(qos);
+        let tenant = self.tenants.get_mut(tenant.0 as usize)?;
+        let cache = &mut self.route_now;
+        let (live, durable) = (tenant.index.generation(), tenant.durable.generation());
+        let mut visited = 0;
+        if !cache.as_ref().is_some_and(|c| c.knows_lists(live)) {
+            self.lists.clear();
+            visited = tenant.index.matches_within(topic, budget, &mut self.lists);
+            if visited <= budget
+                && let Some(cache) = cache
+            {
+                cache.set_lists(topic, live, &self.lists);
+            }
+        }
+        if visited <= budget
+            && may_log
+            && !tenant.durable.is_empty()
+            && !cache.as_ref().is_some_and(|c| c.knows_durable(durable))
+        {
+            self.lists.clear();
+            visited = tenant.durable.matches_within(topic, budget, &mut self.lists);
+            if visited <= budget
+                && let Some(cache) = cache
+            {
+                cache.set_durable(topic, durable, !self.lists.is_empty());
+            }
+        }
+        if visited > budget {
+            self.plane.counters.match_over_budget += 1;
+            return Some(Refused::MatchBudget);
+        }
+        None
     }
 
     /// A publish that may go: to the store first, or straight to its subscribers.
@@ -228,6 +285,10 @@ impl Shard {
             QoS::AtLeastOnce => Some(AckKind::PubAck),
             QoS::ExactlyOnce => Some(AckKind::PubRec),
         };
+        if let Some(refused) = self.refused_by_limit(parts.tenant, parts.topic, parts.qos) {
+            self.refuse(id, packet_id, kind, refused);
+            return;
+        }
         let outstanding = self.plane.conn(id).is_some_and(|c| !c.appends.is_empty());
         let held_up = outstanding && {
             let key = self.order_key(parts.topic, parts.qos);
@@ -268,8 +329,8 @@ impl Shard {
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
         {
-            session.inbound_unsure.insert(packet_id);
-            inbound = Some((session_id, packet_id));
+            let again = !session.inbound_unsure.insert(packet_id);
+            inbound = Some(InboundId { session: session_id, packet_id, again });
             if durable_id {
                 let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
                 let uid = session.uid;
@@ -306,16 +367,19 @@ impl Shard {
         id: ConnId,
         number: Option<u64>,
         key: u64,
-        inbound: Option<(SessionId, u16)>,
+        inbound: Option<InboundId>,
         result: &CommitResult,
     ) {
         let mut reason = reason_of(result);
-        let unknown = matches!(result, CommitResult::Unknown);
+        // An earlier try of the same id may be in the store, whatever became of this one.
+        let unknown = matches!(result, CommitResult::Unknown)
+            || inbound.is_some_and(|i| i.again)
+                && matches!(result, CommitResult::Refused(r) if !matches!(r, Refusal::Conflict { .. }));
         if let (CommitResult::Refused(Refusal::Conflict { .. }), Some(_)) = (result, inbound) {
             // The id is in the store: the message is ours already.
             reason = Reason::SUCCESS;
         }
-        if let Some((session, packet_id)) = inbound
+        if let Some(InboundId { session, packet_id, .. }) = inbound
             && let Some(session) = self.plane.session(session)
         {
             // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: stays unsure.
@@ -350,9 +414,9 @@ impl Shard {
             Some(number) => {
                 conn.acks.resolve(number, reason);
                 while let Some(conn) = self.plane.conn(id)
-                    && let Some((kind, packet_id, reason)) = conn.acks.pop_ready()
+                    && let Some(ack) = conn.acks.pop_ready()
                 {
-                    self.put_ack(id, kind, packet_id, reason);
+                    self.put_decided(id, ack.kind, ack.packet_id, ack.state);
                 }
             }
         }
@@ -401,9 +465,16 @@ impl Shard {
     /// True if a connected session or a group, on any shard, may want messages of this topic.
     fn wants_live(&mut self, tenant: usize, topic: &str) -> bool {
         let Some(tenant) = self.tenants.get_mut(tenant) else { return false };
-        self.lists.clear();
-        tenant.index.matches(topic, &mut self.lists);
-        !self.lists.is_empty() || tenant.remote.iter().any(|r| !r.live.is_empty() && r.live.may_match(topic))
+        let known = self.route_now.as_ref().and_then(|c| c.lists(topic, tenant.index.generation()));
+        let here = match known {
+            Some(lists) => !lists.is_empty(),
+            None => {
+                self.lists.clear();
+                tenant.index.matches(topic, &mut self.lists);
+                !self.lists.is_empty()
+            }
+        };
+        here || tenant.remote.iter().any(|r| !r.live.is_empty() && r.live.may_match(topic))
     }
 
     /// The append of a message of our own (a will), if it needs one.

@@ -117,6 +117,14 @@ impl Shard {
         }
         self.tell_presence(id);
         self.return_group_messages(id);
+        self.store_leaving(id);
+        self.arm_away(id);
+    }
+
+    /// Writes cursor and record of a session that went away. Until the store has them, a restart would
+    /// take it for one at the live edge, so no watermark passes it (`leaving`).
+    pub(crate) fn store_leaving(&mut self, id: SessionId) {
+        let listed = self.plane.session(id).is_some_and(|s| s.stored.moved);
         let mut writes = self.cursor_writes(id);
         // Last, so that the commit's sequence is the record's revision.
         writes.push(self.session_write(id));
@@ -125,9 +133,14 @@ impl Shard {
         // next connection hang on the old one, so the next CONNECT waits (`busy`).
         if let Some(session) = self.plane.session(id) {
             session.busy = true;
+            session.stored.leaving = true;
+            session.stored.moved = true;
+            if !listed {
+                self.moved.push(id);
+                self.arm_flush();
+            }
         }
-        self.commit(Op::Away { session: id }, writes, class);
-        self.arm_away(id);
+        self.commit(Op::Away { session: id, cursor: true }, writes, class);
     }
 
     /// Timers of an absent session: its end, and its will.
@@ -291,6 +304,19 @@ impl Shard {
             let class = self.class();
             self.commit(Op::End, writes, class);
         }
+    }
+
+    /// Cursor and record of a session that went away are stored (or not: then the next flush writes them).
+    pub(crate) fn left(&mut self, id: SessionId, result: &CommitResult) {
+        let Some(session) = self.plane.session(id) else { return };
+        match result {
+            CommitResult::Done { .. } => session.stored.leaving = false,
+            CommitResult::Refused(Refusal::Conflict { .. }) => {
+                session.stored.leaving &= session.stored.unsure
+            }
+            CommitResult::Refused(_) | CommitResult::Unknown => {}
+        }
+        self.away_stored(id, result);
     }
 
     /// The record of a session that went away is stored (or not).

@@ -44,6 +44,8 @@ pub(crate) struct Subscription {
     pub confirmed: bool,
     /// A write of it had no answer, so the store may hold it although it was not granted.
     pub doubtful: bool,
+    /// An UNSUBSCRIBE of it is with the store.
+    pub leaving: bool,
 }
 
 impl Subscription {
@@ -62,12 +64,16 @@ pub(crate) struct Stored {
     pub unsure: bool,
     /// How many cursor writes were issued. What must be durable before a packet leaves needs the next one.
     pub version: u64,
+    /// The latest of them that the store holds.
+    pub reached: u64,
     /// Something waits for the next cursor write.
     pub wanted: bool,
     /// A cursor write is under way.
     pub writing: bool,
     /// The cursor moved since the last write; written at the next flush.
     pub moved: bool,
+    /// The session went away, and the store has not said yet that it holds the cursor of that moment.
+    pub leaving: bool,
     /// A failed write is tried again then.
     pub retry_at: Option<Mono>,
 }

@@ -244,6 +244,7 @@ impl Shard {
             serial: 0,
             confirmed: true,
             doubtful: false,
+            leaving: false,
         };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);

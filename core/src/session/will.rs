@@ -89,6 +89,11 @@ impl Shard {
             self.plane.counters.drop(Drop::NotAuthorized);
             return Vec::new();
         }
+        if let Some(refused) = self.refused_by_limit(message.tenant, message.topic(), message.qos) {
+            // Nobody is there to be told.
+            self.plane.counters.drop(refused.as_drop());
+            return Vec::new();
+        }
         match self.append_of(&message) {
             Some(append) => alloc::vec![Write::Append(append)],
             None => {
@@ -116,7 +121,7 @@ impl Shard {
             session.busy = true;
             let write = self.session_write(id);
             let class = self.class();
-            self.commit(Op::Away { session: id }, alloc::vec![write], class);
+            self.commit(Op::Away { session: id, cursor: false }, alloc::vec![write], class);
             self.at(now.mono.after_millis(RETRY_MS), Timer::WillDelay(id));
             return;
         }
@@ -138,7 +143,11 @@ impl Shard {
         }
         let class = self.class();
         // A will that needed no storing is out already, whatever becomes of the record.
-        let op = if stored { Op::Will { session: id, will, again } } else { Op::Away { session: id } };
+        let op = if stored {
+            Op::Will { session: id, will, again }
+        } else {
+            Op::Away { session: id, cursor: false }
+        };
         self.commit(op, writes, class);
     }
 

@@ -135,7 +135,7 @@ pub enum Effect {
         /// The step.
         question: AuthQuestion,
     },
-    /// This shard's sessions of the tenant, those to come included, need nothing at or below this position any more.
+    /// This shard's sessions of the tenant need nothing at or below this position any more.
     Floor {
         /// Whose.
         tenant: TenantId,

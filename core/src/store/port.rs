@@ -178,6 +178,12 @@ pub enum ReadResult {
         dropped: u64,
         /// Their bytes.
         dropped_bytes: u64,
+        /// Messages that remain.
+        kept: u64,
+        /// Their bytes.
+        kept_bytes: u64,
+        /// What was looked at: all up to here.
+        upto: Seq,
     },
     /// The store could not read.
     Failed(Refusal),

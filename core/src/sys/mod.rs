@@ -24,10 +24,12 @@ pub enum Drop {
     NotAuthorized,
     /// A group has no member that could take a QoS 0 message.
     GroupUnavailable,
+    /// A QoS 0 message or a will whose matching visits too many nodes of the topic index.
+    MatchBudget,
 }
 
 /// All reasons, in the order of their numbers.
-pub const DROPS: [(Drop, &str); 9] = [
+pub const DROPS: [(Drop, &str); 10] = [
     (Drop::OfflineQos0, "offline_qos0"),
     (Drop::SlowConsumerQos0, "slow_consumer_qos0"),
     (Drop::Expired, "expired"),
@@ -37,7 +39,35 @@ pub const DROPS: [(Drop, &str); 9] = [
     (Drop::StoreRefused, "store_refused"),
     (Drop::NotAuthorized, "not_authorized"),
     (Drop::GroupUnavailable, "group_unavailable"),
+    (Drop::MatchBudget, "match_budget"),
 ];
+
+/// Why a publish of QoS 1 or 2 was refused before anything was stored or delivered. Its publisher is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Refused {
+    /// Its matching visits too many nodes of the topic index.
+    MatchBudget,
+}
+
+/// All reasons, in the order of their numbers.
+pub const REFUSALS: [(Refused, &str); 1] = [(Refused::MatchBudget, "match_budget")];
+
+impl Refused {
+    /// What an MQTT 5 publisher reads beside 0x97.
+    pub(crate) const fn why(self) -> &'static str {
+        match self {
+            Refused::MatchBudget => "too many filters match parts of this topic",
+        }
+    }
+
+    /// The reason under which a QoS 0 message counts, whose publisher cannot be told.
+    pub(crate) const fn as_drop(self) -> Drop {
+        match self {
+            Refused::MatchBudget => Drop::MatchBudget,
+        }
+    }
+}
 
 /// Counters of one shard. They only grow, except where "now" is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,8 +104,13 @@ pub struct Counters {
     pub store_failures: u64,
     /// Deliveries stopped because their tenant was not the receiver's. Must stay 0.
     pub canary: u64,
+    /// Times that the matching of a topic visited more nodes than a publish may: refused ones, and those of
+    /// another shard's publishes, which are matched whole.
+    pub match_over_budget: u64,
     /// By [`Drop`].
     pub drops: [u64; DROPS.len()],
+    /// By [`Refused`].
+    pub refusals: [u64; REFUSALS.len()],
 }
 
 impl Counters {

@@ -151,14 +151,21 @@ impl<S: Subscriber> TopicIndex<S> {
 
     /// Appends the lists of all filters that match `topic`, each once, in an order that depends on the
     /// index and the topic alone. Iterative; allocates nothing but room in `out` (and a work list when
-    /// more than 32 partial matches are open at one level).
-    pub fn matches(&self, topic: &str, out: &mut Vec<ListId>) {
+    /// more than 32 partial matches are open at one level). Returns how many nodes of the tree it visited.
+    pub fn matches(&self, topic: &str, out: &mut Vec<ListId>) -> u32 {
+        self.matches_within(topic, u32::MAX, out)
+    }
+
+    /// As [`matches`](Self::matches), but stops once it has visited more than `budget` nodes of the tree: a
+    /// result above `budget` says that `out` does not have all. Filters can be so chosen that one topic
+    /// matches, level by level, twice as many paths as before.
+    pub fn matches_within(&self, topic: &str, budget: u32, out: &mut Vec<ListId>) -> u32 {
         if !self.by_text.is_empty()
             && let Some(at) = self.find_exact(self.hash.bytes(topic.as_bytes()), topic)
         {
             out.push(ListId::exact(at));
         }
-        self.trie.matches(&self.hash, topic, |at| out.push(ListId::wild(at)));
+        self.trie.matches(&self.hash, topic, budget, |at| out.push(ListId::wild(at)))
     }
 
     /// The subscribers of a list that [`matches`](Self::matches) found, at least one. In key order up to

@@ -194,20 +194,27 @@ impl Trie {
         }
     }
 
-    /// Calls `found` with the list of every filter that matches `topic`, shorter filters first.
+    /// Calls `found` with the list of every filter that matches `topic`, shorter filters first; returns how
+    /// many nodes it visited. Above `budget` it has stopped, and not all was found.
     ///
     /// Goes through the topic level by level with the set of nodes reached so far; it allocates only if
     /// that set outgrows 32. A set can be as large as the number of filters that match the levels so far.
-    pub(super) fn matches(&self, hash: &Keyed, topic: &str, mut found: impl FnMut(u32)) {
+    pub(super) fn matches(&self, hash: &Keyed, topic: &str, budget: u32, mut found: impl FnMut(u32)) -> u32 {
         if self.is_empty() {
-            return;
+            return 0;
         }
+        let mut visited = 0u32;
         let mut reached: SmallVec<[u32; 32]> = SmallVec::new();
         let mut next: SmallVec<[u32; 32]> = SmallVec::new();
         reached.push(ROOT);
         // [MQTT-4.7.2-1]: neither `#` nor `+` as the first level match a topic that begins with `$`.
         let mut wildcards = !super::filter::is_dollar(topic);
         for level in topic.as_bytes().split(|&b| b == b'/') {
+            // Counted by level: a level reaches at most twice as many nodes as the one before it.
+            visited = visited.saturating_add(reached.len() as u32);
+            if visited > budget {
+                return visited;
+            }
             // Looked up at most once, and only if some node has a literal child.
             let mut id = None;
             for &at in &reached {
@@ -231,8 +238,12 @@ impl Trie {
             core::mem::swap(&mut reached, &mut next);
             next.clear();
             if reached.is_empty() {
-                return;
+                return visited;
             }
+        }
+        visited = visited.saturating_add(reached.len() as u32);
+        if visited > budget {
+            return visited;
         }
         for &at in &reached {
             let node = self.nodes.get(at);
@@ -242,6 +253,7 @@ impl Trie {
                 }
             }
         }
+        visited
     }
 
     /// Level names held, for the test that nothing stays behind.

@@ -48,6 +48,8 @@ section! {
         max_subscriptions_per_session: usize = "100000", Kind::Int { min: 1, max: MANY };
         /// Levels with `+` in one filter.
         max_plus_per_filter: usize = "16", Kind::Int { min: 0, max: 65_535 };
+        /// Nodes of the topic index that the matching of one publish may visit; beyond it the publish is refused with 0x97 (MQTT 3.x: disconnected; QoS 0: dropped and counted).
+        max_match_nodes: u32 = "10000", Kind::Int { min: 100, max: 1_000_000_000 };
         /// User properties in one packet.
         max_user_properties: usize = "64", Kind::Int { min: 0, max: 65_536 };
         /// Bytes of user properties in one packet.

@@ -6,7 +6,7 @@ use crate::obs::Metrics;
 use crate::obs::metrics::Samples;
 use crate::store::StoreClient;
 use crate::store::stats::SYNC_BUCKETS;
-use mast_core::sys::{Counters, DROPS, TenantCounters};
+use mast_core::sys::{Counters, DROPS, REFUSALS, TenantCounters};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -65,6 +65,11 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
         ("mast_spilled_total", "Messages put into the log for a slow clean session.", sum.spilled),
         ("mast_replayed_total", "Messages read back from the log.", sum.replayed),
         ("mast_store_failures_total", "Store operations refused or unanswered.", sum.store_failures),
+        (
+            "mast_match_over_budget_total",
+            "Topics whose matching visited more than limits.max_match_nodes nodes.",
+            sum.match_over_budget,
+        ),
         ("mast_tenant_canary_total", "Deliveries stopped at a tenant border. Must stay 0.", sum.canary),
     ] {
         out.counter(name, help, &[], value);
@@ -72,6 +77,11 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
     for (reason, word) in DROPS {
         let labels = [("reason", word)];
         out.counter("mast_dropped_total", "Messages not delivered.", &labels, sum.drops[reason as usize]);
+    }
+    for (refused, word) in REFUSALS {
+        let help = "QoS 1 and 2 publishes refused by a limit, before anything was stored or delivered.";
+        let value = sum.refusals[refused as usize];
+        out.counter("mast_publish_refused_total", help, &[("reason", word)], value);
     }
     for (name, t) in &tenants {
         let labels = [("tenant", name.as_str())];
@@ -99,7 +109,11 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.violations += other.violations;
     sum.store_failures += other.store_failures;
     sum.canary += other.canary;
+    sum.match_over_budget += other.match_over_budget;
     for (mine, theirs) in sum.drops.iter_mut().zip(other.drops) {
+        *mine += theirs;
+    }
+    for (mine, theirs) in sum.refusals.iter_mut().zip(other.refusals) {
         *mine += theirs;
     }
 }

@@ -126,7 +126,8 @@ fn bound(
         dropped_bytes += u64::from(size);
         floor = seq;
     }
-    Ok(ReadResult::Bound { floor: Seq(floor), dropped, dropped_bytes })
+    let (kept, kept_bytes, upto) = (left, total, Seq(announced));
+    Ok(ReadResult::Bound { floor: Seq(floor), dropped, dropped_bytes, kept, kept_bytes, upto })
 }
 
 /// Loads the bodies of what was chosen, in its order. What was trimmed meanwhile is left out.

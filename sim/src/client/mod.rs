@@ -4,6 +4,7 @@
 mod exchange;
 pub mod receive;
 pub mod send;
+pub mod strange;
 
 pub use self::exchange::{AuthStart, Exchange, METHOD, Spoil};
 use crate::facts::{Fact, Publication, Uid};
@@ -136,6 +137,8 @@ pub struct Client {
     pub gone: bool,
     /// A foreign decoder reads all that it gets.
     pub foreign: bool,
+    /// Of a stranger: what it has told of itself.
+    pub strange: strange::Strange,
     next_id: u16,
 }
 
@@ -157,6 +160,7 @@ impl Client {
             numbers: BTreeMap::new(),
             gone: false,
             foreign,
+            strange: strange::Strange::default(),
             next_id: 1,
         }
     }

@@ -18,6 +18,10 @@ pub(super) enum AckPacket {
 impl Client {
     /// Takes bytes in.
     pub fn receive(&mut self, ctx: &mut Ctx<'_>, bytes: &[u8]) {
+        if self.is_stranger() {
+            self.receive_as_stranger(ctx, bytes);
+            return;
+        }
         let Some(wire) = &mut self.wire else { return };
         wire.buf.extend_from_slice(bytes);
         if let Some(Err(how)) = wire.foreign.as_mut().map(|foreign| foreign.feed(bytes)) {

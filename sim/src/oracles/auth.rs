@@ -104,6 +104,8 @@ impl Oracle for Authentication {
             | Fact::PublishForgotten { .. }
             | Fact::Delivered(_)
             | Fact::ClockSet { .. }
+            | Fact::LateConnect { .. }
+            | Fact::Overtaken { .. }
             | Fact::Crashed { .. }
             | Fact::Restarted
             | Fact::Calm

@@ -65,6 +65,8 @@ impl Oracle for RightsOracle {
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
             | Fact::ClockSet { .. }
+            | Fact::LateConnect { .. }
+            | Fact::Overtaken { .. }
             | Fact::Crashed { .. }
             | Fact::Restarted
             | Fact::Calm

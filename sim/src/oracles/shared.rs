@@ -64,6 +64,8 @@ impl Oracle for SharedGroups {
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
             | Fact::ClockSet { .. }
+            | Fact::LateConnect { .. }
+            | Fact::Overtaken { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),

@@ -61,6 +61,14 @@ impl Oracle for Wills {
             {
                 self.seen(d.uid, d.qos, ledger)
             }
+            // The DISCONNECT may have been among what was not read.
+            Fact::Overtaken { link, .. } => {
+                let will = self.of_link.get(link).and_then(|uid| self.wills.get_mut(uid));
+                if let Some(will) = will.filter(|w| w.due == Due::No) {
+                    will.due = Due::Maybe;
+                }
+                Ok(())
+            }
             // A client that comes back (or tries to) before its will's delay is over may call it back.
             Fact::ConnectSent { client, .. } => {
                 self.come_back(*client, ledger);
@@ -84,6 +92,7 @@ impl Oracle for Wills {
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
             | Fact::ClockSet { .. }
+            | Fact::LateConnect { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),

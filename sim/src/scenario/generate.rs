@@ -195,6 +195,8 @@ fn ops(d: &mut Draw, swarm: Swarm, clients: &[ClientSpec], calm_at_ms: u64) -> V
                     ops.push(TimedOp { at_ms, client, op: disturbance(d, swarm, spec) });
                 }
             }
+            // None are generated: the fuzzer's.
+            Role::Stranger => {}
             Role::Any => {
                 for at_ms in [begin + 300, begin + 900] {
                     ops.push(TimedOp { at_ms, client, op: subscribe(d, swarm) });

@@ -76,6 +76,9 @@ pub enum Role {
     Worker,
     /// Well-behaved witness of wills.
     Observer,
+    /// Sends the bytes that it is told and keeps no state. It is judged by the broker's staying whole and by
+    /// what others see; its tenant is its own.
+    Stranger,
 }
 
 /// Settings drawn small on purpose; see `mast_core::settings`.
@@ -206,6 +209,13 @@ pub enum Op {
     Ping,
     /// AUTH 0x19, where the connection began with enhanced authentication.
     Reauthenticate,
+    /// Bytes of a stranger, over the connection that it has or a new one.
+    Raw {
+        /// They need not be MQTT.
+        bytes: Vec<u8>,
+        /// Over a new connection; the old one stays open.
+        anew: bool,
+    },
 }
 
 /// A will.

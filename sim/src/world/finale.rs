@@ -37,6 +37,11 @@ impl World {
             let state = &mut self.clients[client];
             state.deaf_until = 0;
             state.mute_until = 0;
+            if state.is_stranger() {
+                self.add(self.now, Event::Listen { client });
+                self.strangers_hang_up(client);
+                continue;
+            }
             state.spec.reconnect_ms = 300;
             self.add(self.now, Event::Listen { client });
             self.add(self.now, Event::Unmute { client });
@@ -67,6 +72,9 @@ impl World {
         }
         for client in 0..self.clients.len() {
             let state = &self.clients[client];
+            if state.is_stranger() {
+                continue;
+            }
             if !state.online() {
                 self.fail("liveness", &format!("client {client} could not come back"));
                 return;
@@ -100,6 +108,7 @@ impl World {
             .retained
             .iter()
             .filter(|((_, topic), _)| !topic.starts_with('$'))
+            .filter(|((tenant, _), _)| !self.is_strange(tenant.0 as u8))
             .map(|((tenant, topic), (_, message))| {
                 let uid = crate::facts::parse_payload(message.payload()).map(|(_, _, uid)| uid);
                 (tenant.0 as u8, topic.clone(), uid)
@@ -112,6 +121,10 @@ impl World {
         let rest = self.rest();
         self.judges.at_rest(&self.ledger, &rest);
         for client in 0..self.clients.len() {
+            if self.clients[client].is_stranger() {
+                self.forget_stranger(client);
+                continue;
+            }
             let spec = &self.clients[client].spec;
             if !spec.v5 {
                 // Only a clean session ends a 3.1.1 session.

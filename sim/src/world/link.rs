@@ -56,6 +56,8 @@ pub struct Link {
     pub closing: bool,
     /// A flush is scheduled.
     pub flush_armed: bool,
+    /// Its CONNECT reached a shard.
+    pub admitted: bool,
     /// The client's end is open.
     pub open: bool,
     /// Nothing passes any more, and nobody is told.
@@ -83,6 +85,7 @@ impl Link {
             challenges: 0,
             closing: false,
             flush_armed: false,
+            admitted: false,
             open: true,
             dead: false,
         }

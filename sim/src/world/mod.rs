@@ -10,6 +10,7 @@ mod node;
 mod ops;
 pub mod state;
 pub mod store;
+mod strange;
 
 use crate::client::{Client, METHOD};
 use crate::draw::Draw;

@@ -122,6 +122,8 @@ impl World {
                 let shards = self.scenario.topology.shards;
                 let shard = shard_of(admission.identity.tenant, &admission.client_id, shards, true).0;
                 let Some(conn) = self.take_slot(shard, link) else { return };
+                self.note_overtaken(link);
+                self.note_late(link);
                 self.links[link].server = Server::Shard { shard, conn };
                 self.feed(shard, Input::Admit { conn, admission });
                 self.serve(link);
@@ -130,6 +132,33 @@ impl World {
                 self.links[link].closing = true;
                 self.flush(link);
             }
+        }
+    }
+
+    /// A CONNECT is about to take over from a connection of the same client whose last bytes the server has
+    /// not read: a DISCONNECT among them comes too late, as it would on two real TCP connections.
+    fn note_overtaken(&mut self, by: usize) {
+        let client = self.links[by].client;
+        let late: Vec<usize> = (0..self.links.len())
+            .filter(|&link| {
+                let former = &self.links[link];
+                link != by
+                    && former.client == client
+                    && matches!(former.server, Server::Shard { .. })
+                    && (!former.waiting.is_empty() || !former.c2s.is_empty())
+            })
+            .collect();
+        for link in late {
+            self.note(Fact::Overtaken { client, link });
+        }
+    }
+
+    /// A CONNECT that its client gave up long ago arrives behind the one of its next connection.
+    fn note_late(&mut self, link: usize) {
+        let client = self.links[link].client;
+        self.links[link].admitted = true;
+        if self.links[link + 1..].iter().any(|newer| newer.client == client && newer.admitted) {
+            self.note(Fact::LateConnect { client, link });
         }
     }
 
@@ -362,6 +391,9 @@ impl World {
         }
         let was_online = wire.online;
         client.lost();
+        if client.is_stranger() {
+            return;
+        }
         self.note(Fact::Ended { client: index, link, end, was_online });
         let again = self.clients[index].spec.reconnect_ms;
         if again > 0 && end != End::Abandoned && !self.clients[index].gone {

@@ -29,6 +29,10 @@ impl World {
         if self.calm || self.clients[client].gone {
             return;
         }
+        if self.clients[client].is_stranger() {
+            self.strange_op(client, &timed.op);
+            return;
+        }
         match &timed.op {
             Op::Connect { clean, will } => self.connect(client, *clean, will.as_ref()),
             Op::Subscribe { filters, id } if self.clients[client].online() => {
@@ -78,6 +82,8 @@ impl World {
             | Op::Garbage { .. }
             | Op::Ping
             | Op::Reauthenticate => {}
+            // For strangers.
+            Op::Raw { .. } => {}
         }
     }
 

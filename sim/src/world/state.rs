@@ -6,11 +6,13 @@ use mast_core::ids::TenantId;
 use mast_core::message::Message;
 use mast_core::store::key::Key;
 use mast_core::store::port::{
-    Append, Committed, CommittedEntry, Expect, LogEntry, LogPage, LogRead, Refusal, Restored, Write,
+    Append, Committed, CommittedEntry, Expect, LogEntry, LogPage, LogRead, ReadResult, Refusal, Restored,
+    Write,
 };
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::topic::naive::naive_matches;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The one partition.
@@ -170,27 +172,32 @@ impl State {
     }
 
     /// How far a start must move so that the limits hold: (floor, messages, bytes dropped).
-    pub fn bound(&self, read: &LogRead, upto: u64, max_count: u64, max_bytes: u64) -> (u64, u64, u64) {
-        if upto <= read.after.0 {
-            return (0, 0, 0);
-        }
+    pub fn bound(&self, read: &LogRead, upto: u64, max_count: u64, max_bytes: u64) -> ReadResult {
         let matching: Vec<(u64, u64)> = self
             .log
-            .range(read.after.0 + 1..=upto)
+            .range((Bound::Excluded(read.after.0.min(upto)), Bound::Included(upto)))
             .filter(|(seq, append)| wanted(read, **seq, append).is_some())
             .map(|(seq, append)| (*seq, append.message.size() as u64))
             .collect();
-        let (mut count, mut bytes) = (0, 0);
-        for (i, (_, size)) in matching.iter().enumerate().rev() {
-            count += 1;
-            bytes += size;
-            if count > max_count || bytes > max_bytes {
-                let dropped = &matching[..=i];
-                let dropped_bytes = dropped.iter().map(|(_, size)| size).sum();
-                return (matching[i].0, dropped.len() as u64, dropped_bytes);
+        let (mut kept, mut kept_bytes) = (0, 0);
+        let newest = matching.iter().rev().take_while(|(_, size)| {
+            let fits = kept < max_count && kept_bytes + size <= max_bytes;
+            if fits {
+                kept += 1;
+                kept_bytes += size;
             }
+            fits
+        });
+        let old = matching.len() - newest.count();
+        let dropped_bytes = matching[..old].iter().map(|(_, size)| size).sum();
+        ReadResult::Bound {
+            floor: Seq(old.checked_sub(1).map_or(0, |last| matching[last].0)),
+            dropped: old as u64,
+            dropped_bytes,
+            kept,
+            kept_bytes,
+            upto: Seq(upto),
         }
-        (0, 0, 0)
     }
 
     /// What a starting node is told, without the end.

@@ -174,9 +174,7 @@ impl SimStore {
             Read::Log(read) => ReadResult::Page(self.state.read(read, self.announced)),
             Read::At { seqs, .. } => ReadResult::Page(self.state.at(seqs, self.announced)),
             Read::Bound { read, max_count, max_bytes } => {
-                let (floor, dropped, dropped_bytes) =
-                    self.state.bound(read, self.announced, *max_count, *max_bytes);
-                ReadResult::Bound { floor: Seq(floor), dropped, dropped_bytes }
+                self.state.bound(read, self.announced, *max_count, *max_bytes)
             }
         }
     }

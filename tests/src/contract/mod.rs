@@ -223,7 +223,7 @@ impl<S: StoreUnderTest> Bench<S> {
     /// Reads a bound: floor, dropped messages and bytes.
     pub fn bound(&mut self, read: LogRead, max_count: u64, max_bytes: u64) -> (u64, u64, u64) {
         match self.read(Read::Bound { read, max_count, max_bytes }) {
-            ReadResult::Bound { floor, dropped, dropped_bytes } => (floor.0, dropped, dropped_bytes),
+            ReadResult::Bound { floor, dropped, dropped_bytes, .. } => (floor.0, dropped, dropped_bytes),
             other => panic!("read ended with {other:?}"),
         }
     }

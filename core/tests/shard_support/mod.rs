@@ -1,0 +1,400 @@
+//! A node for tests: real shards, a store that keeps a list and answers at once, and clients that are bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mast_core::codec::{self, Packet, Version};
+use mast_core::conn::handshake::{AuthAnswer, Handshake, HandshakeConfig, Identity, Progress, shard_of};
+use mast_core::ids::{ConnId, ShardIx, TenantId};
+use mast_core::rng::Rng;
+use mast_core::settings::Settings;
+use mast_core::shard::input::{Effect, Input, Outbox, Step};
+use mast_core::shard::{Shard, ShardConfig};
+use mast_core::store::key::Key;
+use mast_core::store::port::{
+    CommitResult, Committed, CommittedEntry, Durability, LogEntry, LogPage, LogRead, Read, ReadResult,
+    Refusal, Restored, Write,
+};
+use mast_core::store::position::{Partition, Position, Seq};
+use mast_core::sys::Counters;
+use mast_core::tenant::registry::Registry;
+use mast_core::time::{Mono, Now, Wall};
+use mast_core::topic;
+
+const PARTITION: Partition = Partition(0);
+
+/// A connection: its shard and its slot there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client {
+    shard: u16,
+    slot: u32,
+}
+
+/// See the module.
+pub struct Node {
+    shards: Vec<Shard>,
+    settings: Settings,
+    seed: u64,
+    pub now: Now,
+    log: Vec<CommittedEntry>,
+    keys: BTreeMap<Key, (bytes::Bytes, u64)>,
+    head: u64,
+    /// Commits of appends are refused as by a full disk.
+    pub full: bool,
+    versions: BTreeMap<Client, Version>,
+    /// Bytes that each client received and has not looked at.
+    inbox: BTreeMap<Client, Vec<u8>>,
+    /// Commits with an append so far.
+    pub appends: usize,
+}
+
+/// A packet of 3.x or 5 from its first byte and what follows its length.
+pub fn packet(first: u8, body: &[&[u8]]) -> Vec<u8> {
+    let body = body.concat();
+    let mut out = vec![first];
+    let mut left = body.len();
+    loop {
+        let more = left >= 128;
+        out.push((left % 128) as u8 | u8::from(more) << 7);
+        left /= 128;
+        if !more {
+            break;
+        }
+    }
+    out.extend(body);
+    out
+}
+
+fn text(s: &str) -> Vec<u8> {
+    [&(s.len() as u16).to_be_bytes(), s.as_bytes()].concat()
+}
+
+impl Node {
+    pub fn new(shards: u16, settings: Settings) -> Node {
+        let settings = Settings { sys_interval_ms: 0, ..settings };
+        let mut node = Node {
+            shards: Vec::new(),
+            settings,
+            seed: 0,
+            now: Now { mono: Mono(1), wall: Wall(1_000_000) },
+            log: Vec::new(),
+            keys: BTreeMap::new(),
+            head: 0,
+            full: false,
+            versions: BTreeMap::new(),
+            inbox: BTreeMap::new(),
+            appends: 0,
+        };
+        node.start(shards);
+        node
+    }
+
+    fn start(&mut self, shards: u16) {
+        self.seed += 1;
+        for shard in 0..shards {
+            let config = ShardConfig {
+                shard: ShardIx(shard),
+                shards,
+                seed: self.seed,
+                interest_seed: 1,
+                registry: Registry::new(&["default"]).expect("a tenant"),
+                settings: self.settings.clone(),
+                acl: None,
+            };
+            self.shards.push(Shard::new(config, self.now));
+        }
+        for shard in 0..shards {
+            let mut records: Vec<Restored> = self
+                .keys
+                .iter()
+                .map(|(key, (value, revision))| Restored::Key {
+                    key: key.clone(),
+                    value: value.clone(),
+                    revision: Seq(*revision),
+                })
+                .collect();
+            let retained = self.log.iter().filter(|e| e.append.retain).map(|e| Restored::Retained {
+                partition: PARTITION,
+                seq: e.seq,
+                message: Arc::clone(&e.append.message),
+            });
+            records.extend(retained);
+            records.push(Restored::End { head: Position::at(PARTITION, Seq(self.head)) });
+            for record in records {
+                self.give(shard, Input::Restore(record));
+            }
+        }
+    }
+
+    /// The process dies and starts again over what was stored.
+    pub fn crash(&mut self) {
+        let shards = self.shards.len() as u16;
+        self.shards.clear();
+        self.versions.clear();
+        self.inbox.clear();
+        self.start(shards);
+    }
+
+    /// New settings come into force on all shards.
+    pub fn reconfigure(&mut self, settings: Settings) {
+        for shard in 0..self.shards.len() as u16 {
+            self.give(shard, Input::Reconfigure { settings: Box::new(settings.clone()), acl: None });
+        }
+        self.settings = settings;
+    }
+
+    /// Time passes, in steps in which timers run.
+    pub fn pass(&mut self, millis: u64) {
+        for _ in 0..millis.div_ceil(100) {
+            self.now.mono = self.now.mono.after_millis(100);
+            self.now.wall = Wall(self.now.wall.0 + 100);
+            for shard in 0..self.shards.len() as u16 {
+                self.give(shard, Input::Tick);
+            }
+        }
+    }
+
+    pub fn counters(&self) -> Vec<&Counters> {
+        self.shards.iter().map(Shard::counters).collect()
+    }
+
+    fn give(&mut self, shard: u16, input: Input<'_>) {
+        let at = usize::from(shard);
+        self.shards[at].handle(self.now, input);
+        let mut outbox = Outbox::default();
+        while self.shards[at].poll(self.now, &mut outbox) == Step::More {}
+        for id in outbox.dirty {
+            self.flush(shard, id);
+        }
+        for effect in outbox.effects {
+            self.execute(shard, effect);
+        }
+    }
+
+    fn flush(&mut self, shard: u16, id: ConnId) {
+        let Some(out) = self.shards[usize::from(shard)].output(id) else { return };
+        let mut bytes = Vec::new();
+        out.for_chunks(usize::MAX, |chunk| bytes.extend_from_slice(chunk));
+        self.shards[usize::from(shard)].wrote(self.now, id, bytes.len());
+        self.inbox.entry(Client { shard, slot: id.idx }).or_default().extend(bytes);
+    }
+
+    fn execute(&mut self, shard: u16, effect: Effect) {
+        match effect {
+            Effect::Close { conn, .. } => {
+                self.flush(shard, conn);
+                self.versions.remove(&Client { shard, slot: conn.idx });
+                self.give(shard, Input::Closed { conn });
+            }
+            Effect::Peer { to, msg } => self.give(to.0, Input::Peer { from: ShardIx(shard), msg }),
+            Effect::Commit { op, writes, .. } => {
+                let result = self.commit(writes);
+                self.give(shard, Input::CommitDone { op, result });
+            }
+            Effect::Read { op, read } => {
+                let result = self.read(&read);
+                self.give(shard, Input::ReadDone { op, result });
+            }
+            Effect::Pause { .. }
+            | Effect::Resume { .. }
+            | Effect::Auth { .. }
+            | Effect::Floor { .. }
+            | Effect::Log(_) => {}
+        }
+    }
+
+    fn commit(&mut self, writes: Vec<Write>) -> CommitResult {
+        let appends = writes.iter().any(|w| matches!(w, Write::Append(_)));
+        if appends && self.full {
+            return CommitResult::Refused(Refusal::Full);
+        }
+        self.appends += usize::from(appends);
+        let mut entries = Vec::new();
+        for write in writes {
+            match write {
+                Write::Append(append) => {
+                    self.head += 1;
+                    let entry = CommittedEntry { seq: Seq(self.head), append };
+                    self.log.push(entry.clone());
+                    entries.push(entry);
+                }
+                Write::Put { key, value, .. } => {
+                    self.head += 1;
+                    self.keys.insert(key, (value, self.head));
+                }
+                Write::Delete { key, .. } => {
+                    self.head += 1;
+                    self.keys.remove(&key);
+                }
+                Write::Check { .. } => {}
+            }
+        }
+        let upto = Seq(self.head);
+        let committed = Arc::new(Committed { partition: PARTITION, entries, upto });
+        for shard in 0..self.shards.len() as u16 {
+            self.give(shard, Input::Committed(Arc::clone(&committed)));
+        }
+        CommitResult::Done { last: upto }
+    }
+
+    fn wanted(&self, read: &LogRead) -> Vec<LogEntry> {
+        let for_session = |e: &&CommittedEntry| {
+            e.append.log
+                && e.seq > read.after
+                && !e.append.message.is_expired(read.now)
+                && read.filters.iter().any(|f| {
+                    !f.start.covers(PARTITION, e.seq) && topic::matches(&f.filter, e.append.message.topic())
+                })
+        };
+        let entry = |e: &CommittedEntry| LogEntry {
+            seq: e.seq,
+            message: Arc::clone(&e.append.message),
+            spilled: false,
+        };
+        self.log.iter().filter(for_session).map(entry).collect()
+    }
+
+    fn read(&self, read: &Read) -> ReadResult {
+        match read {
+            Read::Log(read) => {
+                ReadResult::Page(LogPage { entries: self.wanted(read), upto: Seq(self.head), first: Seq(0) })
+            }
+            Read::At { seqs, .. } => {
+                let found = self.log.iter().filter(|e| seqs.contains(&e.seq));
+                let entries = found
+                    .map(|e| LogEntry { seq: e.seq, message: Arc::clone(&e.append.message), spilled: false })
+                    .collect();
+                ReadResult::Page(LogPage { entries, upto: Seq(self.head), first: Seq(0) })
+            }
+            Read::Bound { read, max_count, max_bytes } => {
+                let mut kept = self.wanted(read);
+                let bytes = |all: &[LogEntry]| all.iter().map(|e| e.message.size() as u64).sum::<u64>();
+                let (mut floor, mut dropped, mut dropped_bytes) = (Seq(0), 0, 0);
+                while kept.len() as u64 > *max_count || bytes(&kept) > *max_bytes {
+                    let gone = kept.remove(0);
+                    (floor, dropped) = (gone.seq, dropped + 1);
+                    dropped_bytes += gone.message.size() as u64;
+                }
+                let kept_bytes = bytes(&kept);
+                ReadResult::Bound {
+                    floor,
+                    dropped,
+                    dropped_bytes,
+                    kept: kept.len() as u64,
+                    kept_bytes,
+                    upto: Seq(self.head),
+                }
+            }
+        }
+    }
+
+    /// Connects a client on the shard that its id belongs to; `expiry` is its Session Expiry Interval (in 3.1.1, 0
+    /// is a clean session).
+    pub fn connect(&mut self, version: Version, client_id: &str, expiry: u32) -> Client {
+        let config = HandshakeConfig {
+            settings: Arc::new(self.settings.clone()),
+            max_connect_packet: 1000,
+            connect_deadline_ms: 1000,
+            auth_methods: Arc::from([]),
+        };
+        let mut machine = Handshake::new(Arc::new(config), self.now.mono);
+        let (mut rng, mut out) = (Rng::new(1), Vec::new());
+        let v5 = version == Version::V5;
+        let props = if v5 { [&[5, 0x11][..], &expiry.to_be_bytes()].concat() } else { Vec::new() };
+        let flags = if expiry == 0 { 2 } else { 0 };
+        let level = if v5 { 5 } else { 4 };
+        let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 60], &props, &text(client_id)];
+        let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
+        assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
+        let identity = Identity { tenant: TenantId(0), principal: None };
+        let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
+        let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
+        let shard = shard_of(TenantId(0), client_id, self.shards.len() as u16, true).0;
+        let slot =
+            (0..).find(|slot| !self.versions.contains_key(&Client { shard, slot: *slot })).expect("a slot");
+        let client = Client { shard, slot };
+        self.versions.insert(client, version);
+        self.inbox.remove(&client);
+        self.give(shard, Input::Admit { conn: client.id(), admission });
+        assert!(self.is_open(client));
+        self.take(client);
+        client
+    }
+
+    pub fn is_open(&self, client: Client) -> bool {
+        self.versions.contains_key(&client)
+    }
+
+    pub fn send(&mut self, client: Client, bytes: &[u8]) {
+        self.give(client.shard, Input::Received { conn: client.id(), bytes });
+    }
+
+    /// The client's socket ends.
+    pub fn cut(&mut self, client: Client) {
+        self.versions.remove(&client);
+        self.give(client.shard, Input::Closed { conn: client.id() });
+    }
+
+    pub fn subscribe(&mut self, client: Client, filter: &str, qos: u8) {
+        let props: &[u8] = if self.versions.get(&client) == Some(&Version::V5) { &[0] } else { &[] };
+        self.send(client, &packet(0x82, &[&[0, 1], props, &text(filter), &[qos]]));
+        let got = self.take(client);
+        let code = *got.first().and_then(|p| p.last()).expect("a SUBACK");
+        assert_eq!((got[0][0], code), (0x90, qos), "{got:02x?}");
+    }
+
+    /// Sends a PUBLISH under packet id 7; what the client gets upon it.
+    pub fn publish(&mut self, client: Client, topic: &str, payload: &[u8], qos: u8) -> Vec<Vec<u8>> {
+        self.publish_with(client, 0x30 | qos << 1, topic, payload)
+    }
+
+    /// As [`Node::publish`] with the first byte as it is.
+    pub fn publish_with(&mut self, client: Client, first: u8, topic: &str, payload: &[u8]) -> Vec<Vec<u8>> {
+        let v5 = self.versions.get(&client) == Some(&Version::V5);
+        let id: &[u8] = if first & 6 == 0 { &[] } else { &[0, 7] };
+        let props: &[u8] = if v5 { &[0] } else { &[] };
+        self.send(client, &packet(first, &[&text(topic), id, props, payload]));
+        self.take(client)
+    }
+
+    /// The packets that came since the last look.
+    pub fn take(&mut self, client: Client) -> Vec<Vec<u8>> {
+        let bytes = self.inbox.remove(&client).unwrap_or_default();
+        let mut rest = &bytes[..];
+        let mut all = Vec::new();
+        while let Some(frame) = codec::cut(rest, u32::MAX).expect("well-formed") {
+            all.push(rest[..frame.total].to_vec());
+            rest = &rest[frame.total..];
+        }
+        assert!(rest.is_empty());
+        all
+    }
+
+    /// Payloads of the PUBLISH packets that came, each acknowledged if it has QoS 1.
+    pub fn messages(&mut self, client: Client) -> Vec<String> {
+        let version = self.versions.get(&client).copied().unwrap_or(Version::V5);
+        let mut texts = Vec::new();
+        loop {
+            let got = self.take(client);
+            if got.is_empty() {
+                return texts;
+            }
+            for bytes in got {
+                let frame = codec::cut(&bytes, u32::MAX).expect("well-formed").expect("whole");
+                if let Packet::Publish(publish) = codec::decode(&frame, version).expect("well-formed") {
+                    texts.push(String::from_utf8(publish.payload.to_vec()).expect("text"));
+                    if publish.packet_id != 0 {
+                        let id = publish.packet_id.to_be_bytes();
+                        self.send(client, &packet(0x40, &[&id]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    fn id(self) -> ConnId {
+        ConnId { idx: self.slot, generation: 1 }
+    }
+}
