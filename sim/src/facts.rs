@@ -224,9 +224,10 @@ pub struct Publication {
 /// The payload of a publication.
 #[must_use]
 pub fn payload(p: &Publication, pad: usize) -> Vec<u8> {
-    let mut text = format!("M|{}|{}|{}|{}|{}|{}|", p.tenant, p.client, p.topic, p.qos, p.seq, p.uid);
-    text.extend(std::iter::repeat_n('.', pad));
-    text.into_bytes()
+    let text = format!("M|{}|{}|{}|{}|{}|{}|", p.tenant, p.client, p.topic, p.qos, p.seq, p.uid);
+    let mut bytes = text.into_bytes();
+    bytes.resize(bytes.len() + pad, b'.');
+    bytes
 }
 
 /// What a payload says: tenant, topic, uid. `None` if it isn't one of ours.

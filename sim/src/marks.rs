@@ -104,7 +104,9 @@ impl Marks {
                 self.hit("a group delivery came back")
             }
             PeerMsg::GroupRecall { .. } => self.hit("a group member was recalled"),
-            PeerMsg::Interest { .. }
+            PeerMsg::Full { full: true, .. } => self.hit("a session was full on another shard"),
+            PeerMsg::Full { full: false, .. }
+            | PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }
             | PeerMsg::Routes(_)

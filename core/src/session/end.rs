@@ -44,6 +44,7 @@ impl Shard {
             }
         }
         debug_assert!(self.plane.conn(conn).is_some_and(|c| c.phase == Phase::Online));
+        self.unwatch_backlog(id);
         self.tell_presence(id);
         self.store_what_waits(id);
         self.resume_flow(id);
@@ -119,6 +120,7 @@ impl Shard {
         self.return_group_messages(id);
         self.store_leaving(id);
         self.arm_away(id);
+        self.watch_backlog(id);
     }
 
     /// Writes cursor and record of a session that went away. Until the store has them, a restart would
@@ -193,6 +195,7 @@ impl Shard {
 
     /// Ends a session; returns what the store must do for it, will included.
     pub(crate) fn end_session_writes(&mut self, id: SessionId) -> Vec<Write> {
+        self.unwatch_backlog(id);
         let mut writes = self.fire_will(id);
         if let Some(session) = self.plane.session(id) {
             // What it hands back must not be assigned to it again before its leaving is heard.
@@ -201,6 +204,7 @@ impl Shard {
         self.tell_presence(id);
         self.return_group_messages(id);
         self.return_inflight(id, None);
+        self.keep_inflight(id, None);
         let me = self.me;
         let Some(session) = self.plane.sessions.remove(id.idx, id.generation) else { return writes };
         self.readmit.extend(session.waiting);

@@ -3,6 +3,7 @@
 pub(crate) mod end;
 pub(crate) mod feed;
 pub(crate) mod flow;
+pub(crate) mod offline;
 pub(crate) mod outflow;
 pub(crate) mod pages;
 pub(crate) mod plane;
@@ -17,6 +18,7 @@ use crate::conn::handshake::Admission;
 use crate::ids::{ConnId, SessionId, SessionUid};
 use crate::message::QoS;
 use crate::session::feed::Feed;
+use crate::session::offline::Backlog;
 use crate::session::outflow::Outflow;
 use crate::session::will::Will;
 use crate::shard::peer::GroupRef;
@@ -42,10 +44,10 @@ pub(crate) struct Subscription {
     pub serial: u64,
     /// It was granted once: a failed change leaves it as it is.
     pub confirmed: bool,
-    /// A write of it had no answer, so the store may hold it although it was not granted.
-    pub doubtful: bool,
     /// An UNSUBSCRIBE of it is with the store.
     pub leaving: bool,
+    /// A write of it had no answer, so the store may hold it although it was not granted.
+    pub doubtful: bool,
 }
 
 impl Subscription {
@@ -108,6 +110,8 @@ pub(crate) struct Session {
     pub will: Option<Box<Will>>,
     /// Since when it is away.
     pub away: Option<Away>,
+    /// What is kept for it while it is away; counted only where new messages are refused for it.
+    pub backlog: Option<Box<Backlog>>,
     /// Bodies of in-flight messages are being read back after a restart.
     pub reviving: bool,
     /// Retained scans that wait for room.
@@ -170,6 +174,7 @@ impl Session {
             inbound_unsure: BTreeSet::new(),
             will: None,
             away: None,
+            backlog: None,
             reviving: false,
             scans: 0,
             busy: false,

@@ -243,8 +243,8 @@ impl Shard {
             group: None,
             serial: 0,
             confirmed: true,
-            doubtful: false,
             leaving: false,
+            doubtful: false,
         };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);
@@ -294,6 +294,7 @@ impl Shard {
         session.away.get_or_insert(Away::begin(now));
         self.arm_away(id);
         self.expiry_due_soon(id);
+        self.watch_backlog(id);
     }
 
     /// New rules are in use: every session's rights are made anew.

@@ -89,9 +89,9 @@ impl Shard {
             self.plane.counters.drop(Drop::NotAuthorized);
             return Vec::new();
         }
-        if let Some(refused) = self.refused_by_limit(message.tenant, message.topic(), message.qos) {
-            // Nobody is there to be told.
-            self.plane.counters.drop(refused.as_drop());
+        if self.is_over_match_budget(message.tenant, message.topic(), message.qos) {
+            // Nobody is there to be told. An absent session that is full gets a will all the same.
+            self.plane.counters.drop(Drop::MatchBudget);
             return Vec::new();
         }
         match self.append_of(&message) {

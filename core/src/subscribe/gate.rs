@@ -10,6 +10,7 @@ use crate::shard::ops::Op;
 use crate::shard::peer::{GroupRef, PeerMsg};
 use crate::store::port::CommitResult;
 use crate::subscribe::scan::ScanRequest;
+use crate::sys::FilterRefused;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -210,6 +211,11 @@ impl Shard {
             return;
         }
         let mut codes = gate.codes;
+        if gate.kind == GateKind::Subscribe {
+            for refused in codes.iter().filter_map(|code| FilterRefused::of(*code)) {
+                self.plane.counters.filters_refused[refused as usize] += 1;
+            }
+        }
         let Some(conn) = self.plane.conn(gate.conn) else { return };
         if conn.version < Version::V5 {
             // 3.x knows 0, 1, 2 and 0x80; 3.1 not even 0x80, but its clients read it as "not granted".

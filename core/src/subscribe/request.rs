@@ -134,8 +134,8 @@ impl Shard {
             group: existing.as_ref().and_then(|e| e.group),
             serial,
             confirmed,
-            doubtful: existing.as_ref().is_some_and(|e| e.doubtful),
             leaving: false,
+            doubtful: existing.as_ref().is_some_and(|e| e.doubtful),
         };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
         let owner = session.uid;
@@ -361,6 +361,7 @@ impl Shard {
         self.scans.cancel_filter(id, filter);
         if let Some(group) = subscription.group {
             self.return_group_messages_of(id, Some(group));
+            self.keep_inflight(id, Some(group));
             self.send(group.leader, PeerMsg::GroupLeave { group, member });
         }
     }

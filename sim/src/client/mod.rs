@@ -135,10 +135,10 @@ pub struct Client {
     pub numbers: BTreeMap<(String, u8), u32>,
     /// Has left for good.
     pub gone: bool,
-    /// A foreign decoder reads all that it gets.
-    pub foreign: bool,
     /// Of a stranger: what it has told of itself.
     pub strange: strange::Strange,
+    /// A foreign decoder reads all that it gets.
+    pub foreign: bool,
     next_id: u16,
 }
 
@@ -159,8 +159,8 @@ impl Client {
             pending: BTreeMap::new(),
             numbers: BTreeMap::new(),
             gone: false,
-            foreign,
             strange: strange::Strange::default(),
+            foreign,
             next_id: 1,
         }
     }

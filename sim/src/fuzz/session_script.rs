@@ -75,6 +75,7 @@ fn knobs(s: &mut Source<'_>) -> Knobs {
         share_strategy: of(rest, 6, [0, 2, 3, 4]) as u8,
         share_absence_ms: 500,
         sys_interval_ms: 0,
+        offline_refuse_new: rest >> 4 & 3 > 1 && windows & 1 == 1,
     }
 }
 
@@ -90,6 +91,7 @@ fn world(s: &mut Source<'_>) -> WorldKnobs {
         store_delay_us: of(store, 2, [10, 500, 10_000, 100_000]),
         sync_us: of(store, 4, [10, 2_000, 20_000, 300_000]),
         auth_us: of(store, 6, [0, 0, 1_000, 50_000]),
+        keeps_unneeded: false,
         foreign: true,
     }
 }
@@ -217,7 +219,7 @@ fn publish(s: &mut Source<'_>) -> Op {
         qos: (what >> 3 & 3) % 3,
         retain,
         expiry_secs: if what >> 6 == 3 { 2 } else { 0 },
-        pad: [0, 30, 200, 2_000][usize::from(how & 3)],
+        pad: [0, 30, 200, 1_000][usize::from(how & 3)],
         alias: how >> 2 & 1 == 1,
         count: [1, 2, 4, 8][usize::from(how >> 3 & 3)],
         clear: retain && how >> 5 == 7,

@@ -104,9 +104,9 @@ impl Oracle for Authentication {
             | Fact::PublishForgotten { .. }
             | Fact::Delivered(_)
             | Fact::ClockSet { .. }
+            | Fact::Crashed { .. }
             | Fact::LateConnect { .. }
             | Fact::Overtaken { .. }
-            | Fact::Crashed { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => {}

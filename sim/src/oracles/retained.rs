@@ -42,10 +42,10 @@ impl Oracle for Retained {
         }
         let kept: BTreeMap<(u8, String), Option<Uid>> =
             rest.retained.iter().map(|(tenant, topic, uid)| ((*tenant, topic.clone()), *uid)).collect();
-        let restricted = |key: &(u8, String)| ledger.rights.is_restricted(&key.1);
         let watched = |tenant: u8| {
             ledger.clients.iter().any(|spec| spec.role == Role::Observer && spec.tenant == tenant)
         };
+        let restricted = |key: &(u8, String)| ledger.rights.is_restricted(&key.1);
         for (key, uid) in kept.iter().filter(|(key, _)| watched(key.0) && !restricted(key)) {
             let expires = uid.is_some_and(|u| ledger.publications[u as usize].expiry_secs > 0);
             match self.found.get(key) {

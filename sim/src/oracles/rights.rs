@@ -65,9 +65,9 @@ impl Oracle for RightsOracle {
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
             | Fact::ClockSet { .. }
+            | Fact::Crashed { .. }
             | Fact::LateConnect { .. }
             | Fact::Overtaken { .. }
-            | Fact::Crashed { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),

@@ -59,13 +59,13 @@ impl Oracle for SharedGroups {
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
+            | Fact::LateConnect { .. }
+            | Fact::Overtaken { .. }
             | Fact::AuthDecided { .. }
             | Fact::AuthSpoiled { .. }
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
             | Fact::ClockSet { .. }
-            | Fact::LateConnect { .. }
-            | Fact::Overtaken { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),

@@ -87,12 +87,12 @@ impl Oracle for Wills {
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
+            | Fact::LateConnect { .. }
             | Fact::AuthDecided { .. }
             | Fact::AuthSpoiled { .. }
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
             | Fact::ClockSet { .. }
-            | Fact::LateConnect { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),

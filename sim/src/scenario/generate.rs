@@ -61,11 +61,15 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
     let calm_at_ms = d.range(4_000, 30_000);
     let clients = clients(d, swarm);
     let ops = ops(d, swarm, &clients, calm_at_ms);
+    let shards = d.range(1, u64::from(shards.max(1))) as u16;
+    let mut knobs = knobs(d, swarm);
+    // Drawn apart, so that all else of a seed stays what it was before there was this choice.
+    knobs.offline_refuse_new = knobs.offline_messages < 1_000 && Draw::new(seed, 78).chance(50);
     let mut scenario = Scenario {
         seed,
-        topology: Topology { shards: d.range(1, u64::from(shards.max(1))) as u16, tenants: 3, clients },
-        knobs: knobs(d, swarm),
-        world: world(d, swarm),
+        topology: Topology { shards, tenants: 3, clients },
+        knobs,
+        world: world(d, &mut later, swarm),
         ops,
         faults: faults(d, swarm, calm_at_ms),
         calm_at_ms,
@@ -95,11 +99,12 @@ fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
         offline_messages: if d.chance(15) { d.range(1, 20) } else { 10_000 },
         share_strategy: d.below(5) as u8,
         share_absence_ms: *d.pick(&[500, 2_000, 30_000]),
+        offline_refuse_new: false,
         sys_interval_ms: if d.chance(20) { 1_000 } else { 0 },
     }
 }
 
-fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
+fn world(d: &mut Draw, later: &mut Draw, swarm: Swarm) -> WorldKnobs {
     WorldKnobs {
         net_delay_us: *d.pick(&[10, 1_000, 20_000, 200_000]),
         chunk: *d.pick(&[1, 7, 64, 1_000, 65_536]),
@@ -110,6 +115,7 @@ fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
         store_delay_us: *d.pick(&[10, 500, 10_000, 100_000]),
         sync_us: *d.pick(&[10, 2_000, 20_000, 300_000]),
         auth_us: *d.pick(&[0, 1_000, 50_000]),
+        keeps_unneeded: later.chance(50),
         foreign: true,
     }
 }

@@ -99,6 +99,9 @@ pub struct Knobs {
     /// 0 memory, 1 stored, 2 synced.
     pub durability: u8,
     pub offline_messages: u64,
+    /// Beyond, publishes are refused instead of old messages dropped.
+    #[serde(default)]
+    pub offline_refuse_new: bool,
     /// 0 round robin, 1 random, 2 sticky, 3 hash of client, 4 hash of topic.
     pub share_strategy: u8,
     pub share_absence_ms: u64,
@@ -124,6 +127,9 @@ pub struct WorldKnobs {
     pub sync_us: u64,
     /// Largest delay of authentication, µs.
     pub auth_us: u64,
+    /// The store keeps all of its log, as if its retention were long; otherwise what nobody needs goes at once.
+    #[serde(default = "yes")]
+    pub keeps_unneeded: bool,
     /// A foreign decoder reads every packet beside ours.
     #[serde(default = "yes")]
     pub foreign: bool,
@@ -207,8 +213,6 @@ pub enum Op {
     },
     /// PINGREQ.
     Ping,
-    /// AUTH 0x19, where the connection began with enhanced authentication.
-    Reauthenticate,
     /// Bytes of a stranger, over the connection that it has or a new one.
     Raw {
         /// They need not be MQTT.
@@ -216,6 +220,8 @@ pub enum Op {
         /// Over a new connection; the old one stays open.
         anew: bool,
     },
+    /// AUTH 0x19, where the connection began with enhanced authentication.
+    Reauthenticate,
 }
 
 /// A will.

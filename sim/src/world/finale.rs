@@ -7,7 +7,7 @@ use crate::facts::Fact;
 use crate::oracles::Rest;
 use crate::scenario::{FilterSpec, Role};
 use mast_core::store::key::Space;
-use mast_core::sys::Drop;
+use mast_core::sys::{Drop, Refused};
 
 /// Time to come back, µs.
 const DRAIN: u64 = 60_000_000;
@@ -21,6 +21,7 @@ const LOOK: u64 = 20_000_000;
 /// What the shards counted in this life of the node, for the marks.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
+    refused: u64,
     spilled: u64,
     replayed: u64,
     parked: u64,
@@ -189,6 +190,7 @@ impl World {
             }
             seen.spilled += counters.spilled;
             seen.replayed += counters.replayed;
+            seen.refused += counters.refusals[Refused::OfflineFull as usize];
             seen.parked += counters.scans_parked;
             seen.replaying += counters.takeovers_replaying;
         }
@@ -207,6 +209,7 @@ impl World {
         let seen = std::mem::take(&mut self.seen);
         self.marks.many("a message was spilled", seen.spilled);
         self.marks.many("messages were replayed", seen.replayed);
+        self.marks.many("a publish was refused for a full session", seen.refused);
         self.marks.many("a scan of retained messages was parked", seen.parked);
         self.marks.many("takeover during retained replay", seen.replaying);
     }

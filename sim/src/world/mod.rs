@@ -24,7 +24,7 @@ use crate::scenario::{Knobs, Scenario};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
-use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
 use mast_core::store::port::{Durability, ReadResult};
 use mast_core::tenant::registry::Registry;
 use node::Node;
@@ -135,7 +135,11 @@ fn settings(knobs: &Knobs) -> Settings {
             1 => Durability::Stored,
             _ => Durability::Synced,
         },
-        offline: OfflineLimits { max_messages: knobs.offline_messages, max_bytes: 64 * 1024 * 1024 },
+        offline: OfflineLimits {
+            max_messages: knobs.offline_messages,
+            max_bytes: 64 * 1024 * 1024,
+            when_full: if knobs.offline_refuse_new { WhenFull::RefuseNew } else { WhenFull::DropOldest },
+        },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
             1 => ShareStrategy::Random,
@@ -203,7 +207,8 @@ impl World {
             world.add(world.now + rules.at_ms * 1000, Event::Rights);
         }
         world.ledger.rights = Rights::new(&scenario.rights, world.now);
-        world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
+        world.ledger.offline_limited =
+            scenario.knobs.offline_messages < 1_000 && !scenario.knobs.offline_refuse_new;
         world.boot();
         world
     }

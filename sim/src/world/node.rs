@@ -229,7 +229,8 @@ impl World {
                 }
             }
             Effect::Floor { tenant, floor } => {
-                let floor = floor.get(super::state::PARTITION).0;
+                let keeps = self.scenario.world.keeps_unneeded;
+                let floor = if keeps { 0 } else { floor.get(super::state::PARTITION).0 };
                 if self.verbose {
                     self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
                 }
