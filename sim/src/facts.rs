@@ -210,6 +210,8 @@ pub struct Publication {
     pub delay_secs: u32,
     /// First sent, µs.
     pub sent_at: Option<u64>,
+    /// On which connection.
+    pub link: Option<usize>,
     /// Acknowledged with success, µs.
     pub acked_at: Option<u64>,
     pub refused: bool,

@@ -383,7 +383,10 @@ impl Ledger {
             Fact::PublishSent { uid, client, dup, .. } => {
                 self.publications[*uid as usize].doubtful |= *dup && self.sessions[*client].blind;
                 let publication = &mut self.publications[*uid as usize];
-                publication.sent_at.get_or_insert(now);
+                if publication.sent_at.is_none() {
+                    publication.sent_at = Some(now);
+                    publication.link = self.sessions[*client].link;
+                }
                 publication.sends += 1;
             }
             Fact::PublishAcked { uid, reason, .. } => {

@@ -64,7 +64,7 @@ impl Rights {
     /// Whether something holds of all rules that may have been in use between two times.
     #[must_use]
     pub fn always(&self, from: u64, to: u64, holds: impl Fn(&[RuleSpec]) -> bool) -> bool {
-        self.any() && self.in_use(from, to).all(|rules| holds(rules))
+        self.any() && self.in_use(from, to).all(holds)
     }
 
     fn in_use(&self, from: u64, to: u64) -> impl Iterator<Item = &[RuleSpec]> {

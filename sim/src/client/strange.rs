@@ -34,12 +34,13 @@ impl Client {
             online: false,
             buf: Vec::new(),
             judge: LinkWire::new(&self.spec),
+            // Whatever version its CONNECT turns out to have.
+            foreign: None,
             aliases_in: BTreeMap::new(),
             aliases_out: BTreeMap::new(),
             alias_maximum: 0,
             receive_maximum: 0,
             exchange: None,
-            foreign: None,
         });
     }
 

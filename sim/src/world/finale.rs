@@ -25,7 +25,6 @@ pub(super) struct Seen {
     spilled: u64,
     replayed: u64,
     parked: u64,
-    early: u64,
     replaying: u64,
 }
 
@@ -205,7 +204,6 @@ impl World {
             seen.replayed += counters.replayed;
             seen.refused += counters.refusals[Refused::OfflineFull as usize];
             seen.parked += counters.scans_parked;
-            seen.early += counters.scans_early;
             seen.replaying += counters.takeovers_replaying;
         }
         self.drops = sum;
@@ -225,7 +223,6 @@ impl World {
         self.marks.many("messages were replayed", seen.replayed);
         self.marks.many("a publish was refused for a full session", seen.refused);
         self.marks.many("a scan of retained messages was parked", seen.parked);
-        self.marks.many("a scan asked before the other shard was as far", seen.early);
         self.marks.many("takeover during retained replay", seen.replaying);
     }
 
