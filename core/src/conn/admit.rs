@@ -79,7 +79,9 @@ impl Shard {
             }
             old_epoch = session.epoch;
             if let Some(loser) = session.conn.filter(|_| !session.busy) {
+                let replaying = session.scans > 0;
                 self.plane.counters.takeovers += 1;
+                self.plane.counters.takeovers_replaying += u64::from(replaying);
                 self.log(LogEvent::TakenOver { conn: loser });
                 // [MQTT-3.1.4-3]
                 self.disconnect(loser, Reason::SESSION_TAKEN_OVER);
@@ -131,7 +133,7 @@ impl Shard {
         session.rights = rights;
         session.out.quota = quota;
         session.conn = Some(id);
-        session.away_since = None;
+        session.away = None;
         // [MQTT-3.1.3-9] A will whose delay ran is replaced, so never sent.
         let replaced = core::mem::replace(&mut session.will, will);
         let previous = if writes.is_empty() { replaced } else { fired };
@@ -206,6 +208,10 @@ impl Shard {
 
     /// Refuses after admission: CONNACK with the reason, close.
     pub(crate) fn refuse_admission(&mut self, id: ConnId, reason: Reason) {
+        // One that waited for a session may be on its way out by now, and was counted out.
+        if self.plane.conn(id).is_none_or(|conn| conn.phase == Phase::Closing) {
+            return;
+        }
         self.plane.counters.refused += 1;
         self.plane.write(id, |conn| put_refusal(reason, conn.version, conn.max_packet_out, conn.out.tail()));
         let Some(conn) = self.plane.conn(id) else { return };
@@ -222,7 +228,12 @@ impl Shard {
         let Connecting { conn: id, session, present, admission, previous: _ } = connecting;
         self.plane.counters.connects += 1;
         let Ok(connect) = admission.packet() else { return };
-        self.put_connack(id, session, present, &connect, &admission);
+        if !self.put_connack(id, session, present, &connect, &admission) {
+            // It was never accepted, so its will has no cause.
+            self.shut(id, false);
+            self.left_while_connecting(session);
+            return;
+        }
         if let Some(conn) = self.plane.conn(id) {
             conn.phase = Phase::Online;
         }
@@ -232,6 +243,7 @@ impl Shard {
         self.check_pause(id);
     }
 
+    /// False if the CONNACK is larger than the client takes; then none is written.
     fn put_connack(
         &mut self,
         id: ConnId,
@@ -239,7 +251,7 @@ impl Shard {
         present: bool,
         connect: &Connect<'_>,
         admission: &Admission,
-    ) {
+    ) -> bool {
         let expiry = self.plane.session(session).map_or(0, |s| s.expiry_secs);
         let mut props = PropsBuf::new();
         if admission.version == Version::V5 {
@@ -300,9 +312,7 @@ impl Shard {
             failed = packet.encoded_len(conn.version) > conn.max_packet_out as usize
                 || packet.encode(conn.version, conn.out.tail()).is_err();
         });
-        if failed {
-            self.shut(id, true);
-        }
+        !failed
     }
 
     /// Session expiry of a CONNECT, seconds, under the operator's cap.

@@ -15,6 +15,7 @@ use crate::store::port::{Durability, Expect, Write};
 use crate::sys::Drop;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
@@ -286,20 +287,21 @@ impl Shard {
             let random =
                 if strategy == crate::settings::ShareStrategy::Random { self.rng.next_u64() } else { 0 };
             let Some(group) = self.groups.slab.get_mut(id.0, id.1) else { return };
-            let Some(next) = group.feed.pending.front().cloned() else { break };
+            let Some(next) = group.feed.pop() else { break };
             if next.message.is_expired(wall) {
-                group.feed.pop();
                 self.plane.counters.drop(Drop::Expired);
                 continue;
             }
-            let Some(chosen) = group.choose(strategy, &next, random) else { return };
-            group.feed.pop();
+            let Some(chosen) = group.choose(strategy, &next, random) else {
+                group.feed.push_front(next);
+                return;
+            };
             let delivery = group.next_delivery;
             group.next_delivery += 1;
             let member = &mut group.members[chosen];
             let qos = next.qos.min(member.qos);
             let to = member.at;
-            let (message, seq) = (next.message.clone(), next.pos);
+            let (message, seq) = (Arc::clone(&next.message), next.pos);
             if qos > QoS::AtMostOnce {
                 member.held += 1;
                 group.outstanding.insert(delivery, Outstanding { member: to.uid, queued: next });

@@ -154,13 +154,10 @@ impl Groups {
     }
 
     /// Lowers the floors of tenants by what their durable or lagging groups still need.
-    pub fn lower_floors(&self, head: &Position, floors: &mut [Option<Position>]) {
+    pub fn lower_floors(&self, head: &Position, floors: &mut [Position]) {
         let mut lower = |tenant: TenantId, own: Position| {
             if let Some(floor) = floors.get_mut(tenant.0 as usize) {
-                match floor {
-                    Some(least) => least.lower_to(&own),
-                    None => *floor = Some(own),
-                }
+                floor.lower_to(&own);
             }
         };
         for (_, _, group) in self.slab.iter() {

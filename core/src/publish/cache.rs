@@ -1,9 +1,19 @@
-//! What a connection found out about the topic it published to last: devices publish to few topics, so
-//! the checks of its name, the rights and the matching are usually known already.
+//! What was found out about topics lately: of a connection, about the topic it published to last (devices
+//! publish to few topics, so the checks of its name, the rights and the matching are usually known already);
+//! of a shard, which lists match what comes from other shards and from the log.
 
+use crate::ids::TenantId;
 use crate::topic::ListId;
 use alloc::string::String;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use foldhash::fast::FixedState;
 use smallvec::SmallVec;
+
+/// Topics that a shard remembers: a power of two.
+const ROUTES: usize = 1024;
+/// Longer names are not remembered, so that the table's size is bounded, bytes.
+const NAME_MAX: usize = 256;
 
 /// The cache of one connection: one topic.
 #[derive(Debug, Default)]
@@ -74,6 +84,60 @@ impl RouteCache {
     pub fn set_durable(&mut self, topic: &str, generation: u64, durable: bool) {
         if self.rules != 0 && self.topic == topic {
             self.durable = Some((generation, durable));
+        }
+    }
+}
+
+/// A topic that came without its publisher's connection.
+#[derive(Debug, Default)]
+struct Route {
+    tenant: u32,
+    topic: String,
+    generation: u64,
+    lists: SmallVec<[ListId; 4]>,
+}
+
+/// The shard's table: one place for each topic, the last to come stays.
+#[derive(Debug)]
+pub(crate) struct RouteTable {
+    hasher: FixedState,
+    /// Empty until the first topic comes.
+    routes: Vec<Route>,
+}
+
+impl RouteTable {
+    /// Empty; `seed` places the topics.
+    pub fn new(seed: u64) -> RouteTable {
+        RouteTable { hasher: FixedState::with_seed(seed), routes: Vec::new() }
+    }
+
+    fn place(&self, topic: &str) -> usize {
+        self.hasher.hash_one(topic) as usize % ROUTES
+    }
+
+    /// Lists that match, if they are known for this state of the tenant's index.
+    #[inline]
+    pub fn lists(&self, tenant: TenantId, topic: &str, generation: u64) -> Option<&[ListId]> {
+        let route = self.routes.get(self.place(topic))?;
+        let known = route.generation == generation && route.tenant == tenant.0 && route.topic == topic;
+        known.then_some(&*route.lists)
+    }
+
+    /// Remembers them.
+    pub fn set(&mut self, tenant: TenantId, topic: &str, generation: u64, lists: &[ListId]) {
+        if topic.len() > NAME_MAX {
+            return;
+        }
+        if self.routes.is_empty() {
+            self.routes.resize_with(ROUTES, Route::default);
+        }
+        let place = self.place(topic);
+        if let Some(route) = self.routes.get_mut(place) {
+            route.tenant = tenant.0;
+            route.topic.clear();
+            route.topic.push_str(topic);
+            route.generation = generation;
+            route.lists = SmallVec::from_slice(lists);
         }
     }
 }

@@ -2,8 +2,9 @@
 //! resumes, and everything behind it waits its turn, so that order holds for every subscriber.
 
 use crate::authz::Access;
-use crate::ids::SessionUid;
+use crate::ids::{SessionUid, ShardIx};
 use crate::message::Message;
+use crate::publish::batch::{BATCHED_MAX, RouteBatch};
 use crate::session::plane::{Grant, Outgoing};
 use crate::session::{Session, Sub, Target};
 use crate::shard::Shard;
@@ -53,11 +54,42 @@ impl Shard {
                 tenant.remote.get(peer.0 as usize).is_some_and(|r| r.live.may_match(item.parts.topic));
             if wanted {
                 any = true;
-                let message = item.message();
-                self.effects.push(Effect::Peer { to: peer, msg: PeerMsg::Route { message } });
+                self.post(peer, item);
             }
         }
         any
+    }
+
+    /// A message for another shard: with others if it is small, else alone.
+    fn post(&mut self, to: ShardIx, item: &mut Outgoing<'_>) {
+        if item.parts.payload.len() + item.parts.props.len() > BATCHED_MAX {
+            let message = item.message();
+            self.send(to, PeerMsg::Route { message });
+            return;
+        }
+        let Some(batch) = self.batches.get_mut(to.0 as usize) else { return };
+        batch.push(&item.parts);
+        if batch.is_full() {
+            self.send_batch(to);
+        }
+    }
+
+    /// Sends what is collected for a shard. It goes before anything else that is sent to it.
+    pub(crate) fn send_batch(&mut self, to: ShardIx) {
+        let Some(batch) = self.batches.get_mut(to.0 as usize).filter(|b| !b.is_empty()) else { return };
+        let batch = alloc::boxed::Box::new(core::mem::take(batch));
+        self.effects.push(Effect::Peer { to, msg: PeerMsg::Routes(batch) });
+    }
+
+    /// Messages from another shard.
+    pub(crate) fn routed_all(&mut self, batch: &RouteBatch) {
+        for parts in batch.iter() {
+            if self.work.is_empty() {
+                self.fan_out(&mut Outgoing::borrowed(parts));
+            } else {
+                self.work.push_back(Work::Offer { message: Message::new(&parts) });
+            }
+        }
     }
 
     /// An unlogged message from another shard.
@@ -75,15 +107,21 @@ impl Shard {
         let mut lists = core::mem::take(&mut self.lists);
         lists.clear();
         let generation = tenant.index.generation();
+        let topic = item.parts.topic;
         let cache = self.route_now.as_mut();
-        if let Some(known) = cache.as_ref().and_then(|c| c.lists(item.parts.topic, generation)) {
+        let known = match &cache {
+            Some(own) => own.lists(topic, generation),
+            None => self.routes.lists(item.parts.tenant, topic, generation),
+        };
+        if let Some(known) = known {
             lists.extend_from_slice(known);
         } else {
-            let visited = tenant.index.matches(item.parts.topic, &mut lists);
+            let visited = tenant.index.matches(topic, &mut lists);
             // Its publisher's shard let it pass, and it may be stored: over the budget or not, it is delivered.
             self.plane.counters.match_over_budget += u64::from(visited > self.plane.settings.max_match_nodes);
-            if let Some(cache) = cache {
-                cache.set_lists(item.parts.topic, generation, &lists);
+            match cache {
+                Some(own) => own.set_lists(topic, generation, &lists),
+                None => self.routes.set(item.parts.tenant, topic, generation, &lists),
             }
         }
         let total: usize = lists.iter().map(|l| tenant.index.list(*l).len()).sum();

@@ -11,7 +11,7 @@ use crate::session::plane::Outgoing;
 use crate::session::record::inbound_tail;
 use crate::session::will::cap_expiry;
 use crate::shard::complete::reason_of;
-use crate::shard::ops::Op;
+use crate::shard::ops::{InboundId, Op};
 use crate::shard::{EMBEDDED, Shard};
 use crate::store::key::Space;
 use crate::store::port::{Append, CommitResult, Expect, Refusal, Write};
@@ -339,8 +339,8 @@ impl Shard {
         if parts.qos == QoS::ExactlyOnce
             && let Some(session) = self.plane.session(session_id)
         {
-            session.inbound_unsure.insert(packet_id);
-            inbound = Some((session_id, packet_id));
+            let again = !session.inbound_unsure.insert(packet_id);
+            inbound = Some(InboundId { session: session_id, packet_id, again });
             if durable_id {
                 let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
                 let uid = session.uid;
@@ -377,16 +377,19 @@ impl Shard {
         id: ConnId,
         number: Option<u64>,
         key: u64,
-        inbound: Option<(SessionId, u16)>,
+        inbound: Option<InboundId>,
         result: &CommitResult,
     ) {
         let mut reason = reason_of(result);
-        let unknown = matches!(result, CommitResult::Unknown);
+        // An earlier try of the same id may be in the store, whatever became of this one.
+        let unknown = matches!(result, CommitResult::Unknown)
+            || inbound.is_some_and(|i| i.again)
+                && matches!(result, CommitResult::Refused(r) if !matches!(r, Refusal::Conflict { .. }));
         if let (CommitResult::Refused(Refusal::Conflict { .. }), Some(_)) = (result, inbound) {
             // The id is in the store: the message is ours already.
             reason = Reason::SUCCESS;
         }
-        if let Some((session, packet_id)) = inbound
+        if let Some(InboundId { session, packet_id, .. }) = inbound
             && let Some(session) = self.plane.session(session)
         {
             // [MQTT-4.3.3-9] Refused: the id may be used for another message. Unknown: stays unsure.

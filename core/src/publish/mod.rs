@@ -1,5 +1,6 @@
 //! A message's way in: checks, storing, fan-out.
 
+pub mod batch;
 pub(crate) mod cache;
 pub(crate) mod fanout;
 pub(crate) mod ingress;

@@ -66,6 +66,13 @@ impl Feed {
         self.pending.push_back(queued);
     }
 
+    /// Puts back what [`Feed::pop`] gave.
+    pub fn push_front(&mut self, queued: Queued) {
+        self.pending_bytes += queued.message.size();
+        self.pending_qos0 += usize::from(queued.qos == QoS::AtMostOnce);
+        self.pending.push_front(queued);
+    }
+
     pub fn pop(&mut self) -> Option<Queued> {
         let queued = self.pending.pop_front()?;
         self.pending_bytes -= queued.message.size();

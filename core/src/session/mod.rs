@@ -25,7 +25,7 @@ use crate::shard::peer::GroupRef;
 use crate::store::port::LogFilter;
 use crate::store::position::{Position, Seq};
 use crate::tenant::mount::Mount;
-use crate::time::{Mono, Wall};
+use crate::time::{Mono, Now, Wall};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -44,6 +44,10 @@ pub(crate) struct Subscription {
     pub serial: u64,
     /// It was granted once: a failed change leaves it as it is.
     pub confirmed: bool,
+    /// An UNSUBSCRIBE of it is with the store.
+    pub leaving: bool,
+    /// A write of it had no answer, so the store may hold it although it was not granted.
+    pub doubtful: bool,
 }
 
 impl Subscription {
@@ -62,12 +66,16 @@ pub(crate) struct Stored {
     pub unsure: bool,
     /// How many cursor writes were issued. What must be durable before a packet leaves needs the next one.
     pub version: u64,
+    /// The latest of them that the store holds.
+    pub reached: u64,
     /// Something waits for the next cursor write.
     pub wanted: bool,
     /// A cursor write is under way.
     pub writing: bool,
     /// The cursor moved since the last write; written at the next flush.
     pub moved: bool,
+    /// The session went away, and the store has not said yet that it holds the cursor of that moment.
+    pub leaving: bool,
     /// A failed write is tried again then.
     pub retry_at: Option<Mono>,
 }
@@ -101,7 +109,7 @@ pub(crate) struct Session {
     pub inbound_unsure: BTreeSet<u16>,
     pub will: Option<Box<Will>>,
     /// Since when it is away.
-    pub away_since: Option<Wall>,
+    pub away: Option<Away>,
     /// What is kept for it while it is away; counted only where new messages are refused for it.
     pub backlog: Option<Box<Backlog>>,
     /// Bodies of in-flight messages are being read back after a restart.
@@ -114,6 +122,36 @@ pub(crate) struct Session {
     pub waiting: Option<(ConnId, Box<Admission>)>,
     /// Filters for reading the log; made when needed, forgotten when subscriptions change.
     pub log_filters: Option<Arc<[LogFilter]>>,
+}
+
+/// An absence. Within a life of the process it is measured by the monotonic clock, so that no step of the
+/// wall clock ends a session or sends a will early, or keeps them for longer; across a restart only wall time tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Away {
+    /// When it began, for the session's record.
+    pub since: Wall,
+    /// When it began, or the process did.
+    at: Mono,
+    /// How much of it was before `at`, milliseconds.
+    before: u64,
+}
+
+impl Away {
+    /// Begins now.
+    pub const fn begin(now: Now) -> Away {
+        Away { since: now.wall, at: now.mono, before: 0 }
+    }
+
+    /// Began in an earlier life of the process. A wall clock that was set back meanwhile counts as no time.
+    pub fn restored(since: Wall, now: Now) -> Away {
+        Away { since: since.min(now.wall), at: now.mono, before: now.wall.millis_since(since) }
+    }
+
+    /// Milliseconds that are left of `secs` seconds of it.
+    pub const fn left_of(self, secs: u32, now: Now) -> u64 {
+        let passed = self.before.saturating_add(now.mono.micros_since(self.at) / 1000);
+        (secs as u64 * 1000).saturating_sub(passed)
+    }
 }
 
 impl Session {
@@ -135,7 +173,7 @@ impl Session {
             inbound: BTreeSet::new(),
             inbound_unsure: BTreeSet::new(),
             will: None,
-            away_since: None,
+            away: None,
             backlog: None,
             reviving: false,
             scans: 0,

@@ -26,7 +26,8 @@ pub(crate) struct Inflight {
     pub packet_id: u16,
     /// How many ids had been given when this one was.
     pub serial: u64,
-    /// The body; absent after a restart until it is read back, and after PUBREC.
+    /// The body; absent after a restart until it is read back, after PUBREC, and where nobody can come back
+    /// for it.
     pub message: Option<Arc<Message>>,
     pub pos: Option<(Partition, Seq)>,
     pub source: Source,

@@ -187,8 +187,9 @@ impl Plane {
         if item.pos.is_some() {
             session.feed.offered = item.pos;
         }
-        // The usual case: the window is open and nothing waits before it.
-        if queue_empty && qos == QoS::AtLeastOnce && session.out.has_room() && session.conn.is_some() {
+        // The usual case: the window is open, nothing waits before it, and no id has to be reserved.
+        let direct = qos == QoS::AtLeastOnce || !session.persistent;
+        if queue_empty && direct && session.out.has_room() && session.conn.is_some() {
             let conn = session.conn.and_then(|c| self.conns.get_mut(c.idx as usize)).and_then(Option::as_mut);
             if let Some(conn) = conn
                 && conn.phase == Phase::Online
@@ -203,7 +204,8 @@ impl Plane {
                     session.out.inflight.push_back(Inflight {
                         packet_id,
                         serial,
-                        message: Some(item.message()),
+                        // What ends with its connection is never sent again.
+                        message: session.persistent.then(|| item.message()),
                         pos: item.pos,
                         source,
                         qos,

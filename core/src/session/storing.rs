@@ -25,8 +25,10 @@ pub(crate) struct Flushing {
     position: Position,
     /// Cursor writes that are not answered.
     pending: u32,
-    /// One of them failed, or a session could not be written.
+    /// One of them failed.
     failed: bool,
+    /// Sessions with another write under way, and how many cursor writes they had issued.
+    deferred: Vec<(SessionId, u64)>,
 }
 
 impl Shard {
@@ -117,6 +119,7 @@ impl Shard {
         session.stored.writing = false;
         match result {
             CommitResult::Done { .. } => {
+                session.stored.reached = session.stored.reached.max(version);
                 self.cursor_reached(id, version);
                 if self.plane.session(id).is_some_and(|s| s.stored.wanted) {
                     self.store_cursor(id);
@@ -216,40 +219,66 @@ impl Shard {
             self.arm_flush();
             return;
         }
-        self.flushing = Flushing { position: self.plane.head.clone(), pending: 0, failed: false };
-        let moved = core::mem::take(&mut self.moved);
-        for id in moved {
-            let Some(session) = self.plane.session(id) else { continue };
-            if !session.stored.moved {
-                continue;
+        let deferred = core::mem::take(&mut self.flushing.deferred);
+        if deferred.is_empty() {
+            self.flushing = Flushing { position: self.plane.head.clone(), ..Flushing::default() };
+            for id in core::mem::take(&mut self.moved) {
+                let version = self.plane.session(id).map_or(0, |s| s.stored.version);
+                self.flush_session(id, version);
             }
-            if session.stored.revision.is_none() || !self.plane.is_attached(id) {
-                // Going away wrote its cursor, and as one that is behind.
-                if let Some(session) = self.plane.session(id) {
-                    session.stored.moved = false;
-                }
-                continue;
+            self.flush_groups();
+        } else {
+            for (id, version) in deferred {
+                self.flush_session(id, version);
             }
-            let Some(session) = self.plane.session(id) else { continue };
-            if session.stored.writing || session.stored.retry_at.is_some() {
-                // Not now: the watermark waits with it.
-                self.flushing.failed = true;
-                self.moved.push(id);
-                continue;
-            }
+        }
+        self.write_watermark();
+        if !self.moved.is_empty() || !self.flushing.deferred.is_empty() {
+            self.arm_flush();
+        }
+    }
+
+    /// Sees to it that the store holds a session as it was when the flush began, or later; `version` =
+    /// cursor writes issued by then.
+    fn flush_session(&mut self, id: SessionId, version: u64) {
+        let attached = self.plane.is_attached(id);
+        let Some(session) = self.plane.session(id) else { return };
+        let busy = session.busy;
+        let stored = &mut session.stored;
+        if !stored.moved {
+            return;
+        }
+        if stored.revision.is_none() {
+            stored.moved = false;
+            return;
+        }
+        if stored.reached > version {
+            // Written since, though it may have moved again.
+            self.moved.push(id);
+            return;
+        }
+        if busy || stored.writing || stored.retry_at.is_some() {
+            // Not now: the watermark waits with it.
+            self.flushing.deferred.push((id, version));
+            return;
+        }
+        if attached {
             self.flushing.pending += 1;
             self.write_cursor(id, true);
-        }
-        self.flush_groups();
-        self.write_watermark();
-        if !self.moved.is_empty() {
-            self.arm_flush();
+        } else if stored.leaving {
+            // Going away could not be stored.
+            self.flushing.deferred.push((id, version));
+            self.store_leaving(id);
+        } else {
+            // Going away wrote its cursor, and as one that is behind.
+            stored.moved = false;
         }
     }
 
     /// Writes the watermark of the flush under way, if all that it waits for is stored.
     fn write_watermark(&mut self) {
         if self.flushing.pending > 0
+            || !self.flushing.deferred.is_empty()
             || self.flushing.failed
             || self.watermark.as_ref() == Some(&self.flushing.position)
         {
@@ -294,17 +323,14 @@ impl Shard {
     pub(crate) fn tell_floors(&mut self) {
         self.forget_memberless_groups();
         let head = self.plane.head.clone();
-        let mut floors: Vec<Option<Position>> = self.tenants.iter().map(|_| None).collect();
+        // What comes after the head may be for a session that does not exist yet.
+        let mut floors: Vec<Position> = self.tenants.iter().map(|_| head.clone()).collect();
         for (_, _, session) in self.plane.sessions.iter() {
             if session.needs_log()
                 && !session.subscriptions.is_empty()
                 && let Some(floor) = floors.get_mut(session.mount.tenant().0 as usize)
             {
-                let own = session.floor(&head);
-                match floor {
-                    Some(least) => least.lower_to(&own),
-                    None => *floor = Some(own),
-                }
+                floor.lower_to(&session.floor(&head));
             }
         }
         self.groups.lower_floors(&head, &mut floors);

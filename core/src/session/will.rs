@@ -107,14 +107,13 @@ impl Shard {
     pub(crate) fn will_due(&mut self, id: SessionId) {
         let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
-        let (Some(since), Some(will)) = (session.away_since, &session.will) else { return };
+        let (Some(away), Some(will)) = (session.away, &session.will) else { return };
         if session.conn.is_some() {
             return;
         }
-        let due = since.after_secs(u64::from(will.delay_secs));
-        if session.busy && session.stored.revision.is_some() || due > now.wall {
-            let wait = due.millis_since(now.wall).max(20);
-            self.at(now.mono.after_millis(wait), Timer::WillDelay(id));
+        let left = away.left_of(will.delay_secs, now);
+        if session.busy && session.stored.revision.is_some() || left > 0 {
+            self.at(now.mono.after_millis(left.max(20)), Timer::WillDelay(id));
             return;
         }
         if session.stored.unsure {
@@ -122,7 +121,7 @@ impl Shard {
             session.busy = true;
             let write = self.session_write(id);
             let class = self.class();
-            self.commit(Op::Away { session: id }, alloc::vec![write], class);
+            self.commit(Op::Away { session: id, cursor: false }, alloc::vec![write], class);
             self.at(now.mono.after_millis(RETRY_MS), Timer::WillDelay(id));
             return;
         }
@@ -144,16 +143,20 @@ impl Shard {
         }
         let class = self.class();
         // A will that needed no storing is out already, whatever becomes of the record.
-        let op = if stored { Op::Will { session: id, will, again } } else { Op::Away { session: id } };
+        let op = if stored {
+            Op::Will { session: id, will, again }
+        } else {
+            Op::Away { session: id, cursor: false }
+        };
         self.commit(op, writes, class);
     }
 
     /// Whether a session's will waits for nothing but its sending.
     pub(crate) fn will_is_due(&mut self, id: SessionId) -> bool {
-        let now = self.plane.now.wall;
+        let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return false };
-        let (Some(since), Some(will)) = (session.away_since, &session.will) else { return false };
-        session.conn.is_none() && since.after_secs(u64::from(will.delay_secs)) <= now
+        let (Some(away), Some(will)) = (session.away, &session.will) else { return false };
+        session.conn.is_none() && away.left_of(will.delay_secs, now) == 0
     }
 
     /// The will is stored, or not. What was refused is tried again. What got no answer is, too, where the

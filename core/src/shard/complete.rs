@@ -60,7 +60,8 @@ impl Shard {
             Op::GroupSpill { idx, generation } => self.group_spill_stored((idx, generation), &result),
             Op::GroupCursor { idx, generation } => self.group_cursor_stored((idx, generation), &result),
             Op::Will { session, will, again } => self.will_stored(session, will, again, &result),
-            Op::Away { session } => self.away_stored(session, &result),
+            Op::Away { session, cursor: true } => self.left(session, &result),
+            Op::Away { session, cursor: false } => self.away_stored(session, &result),
             Op::End | Op::Watermark => {}
             // Not commits.
             Op::Page { .. }
@@ -158,6 +159,7 @@ impl Shard {
                 self.session_full(tenant, session, &filters, full);
             }
             PeerMsg::Route { message } => self.routed(message),
+            PeerMsg::Routes(batch) => self.routed_all(&batch),
             PeerMsg::RetainedRead { tenant, cursor, fence, max, token } => {
                 self.retained_read(from, tenant, cursor, fence, max, token);
             }

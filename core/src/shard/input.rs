@@ -137,12 +137,12 @@ pub enum Effect {
         /// The step.
         question: AuthQuestion,
     },
-    /// This shard's sessions of the tenant need nothing at or below this position any more (`None`: nothing at all).
+    /// This shard's sessions of the tenant need nothing at or below this position any more.
     Floor {
         /// Whose.
         tenant: TenantId,
         /// How far.
-        floor: Option<Position>,
+        floor: Position,
     },
     /// Something that an operator should see.
     Log(LogEvent),

@@ -16,7 +16,8 @@ use crate::authz::Acl;
 use crate::conn::outbuf::OutBuf;
 use crate::group::Groups;
 use crate::ids::{ConnId, ShardIx};
-use crate::publish::cache::RouteCache;
+use crate::publish::batch::RouteBatch;
+use crate::publish::cache::{RouteCache, RouteTable};
 use crate::publish::fanout::Work;
 use crate::rng::Rng;
 use crate::session::plane::Plane;
@@ -103,6 +104,8 @@ pub struct Shard {
     pub(crate) scans: Scans,
     pub(crate) wheel: Wheel<Timer>,
     pub(crate) work: VecDeque<Work>,
+    /// Small unlogged messages for other shards, collected until the end of the turn.
+    pub(crate) batches: Vec<RouteBatch>,
     /// Messages of this shard to itself: the same path as to others, without leaving.
     pub(crate) own_mail: VecDeque<PeerMsg>,
     /// Connections whose held bytes may be processed again.
@@ -125,6 +128,8 @@ pub struct Shard {
     pub(crate) lists: Vec<ListId>,
     /// Cache of the connection whose publish is being handled.
     pub(crate) route_now: Option<Box<RouteCache>>,
+    /// Of messages that come without a connection: from other shards, from the log.
+    pub(crate) routes: RouteTable,
     /// Counts changes of settings and rules, from 1.
     pub(crate) rules_version: u64,
     pub(crate) fired: Vec<(Mono, Timer)>,
@@ -171,6 +176,7 @@ impl Shard {
             scans: Scans::default(),
             wheel: Wheel::new(now.mono),
             work: VecDeque::new(),
+            batches: (0..config.shards).map(|_| RouteBatch::default()).collect(),
             own_mail: VecDeque::new(),
             unheld: Vec::new(),
             readmit: Vec::new(),
@@ -187,6 +193,7 @@ impl Shard {
             flushing: crate::session::storing::Flushing::default(),
             lists: Vec::new(),
             route_now: None,
+            routes: RouteTable::new(hash_seed),
             rules_version: 1,
             fired: Vec::new(),
         };
@@ -237,6 +244,9 @@ impl Shard {
             if let Some(conn) = self.plane.conn(*id) {
                 conn.dirty = false;
             }
+        }
+        for peer in self.peers() {
+            self.send_batch(peer);
         }
         out.effects.append(&mut self.effects);
         out.drained = self.draining && self.is_quiet();
@@ -386,6 +396,7 @@ impl Shard {
         if to == self.me {
             self.own_mail.push_back(msg);
         } else {
+            self.send_batch(to);
             self.effects.push(Effect::Peer { to, msg });
         }
     }

@@ -19,6 +19,15 @@ pub(crate) struct Connecting {
     pub previous: Option<Box<Will>>,
 }
 
+/// The id of a received QoS 2 message on its way to the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InboundId {
+    pub session: SessionId,
+    pub packet_id: u16,
+    /// An earlier try of it was never answered.
+    pub again: bool,
+}
+
 /// What an outstanding operation is for.
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -26,7 +35,7 @@ pub(crate) enum Op {
     Connect(Box<Connecting>),
     /// A publish of a client: `number` in its acknowledgement queue, or none for QoS 0. `key` is the
     /// (topic, QoS) whose later publishes must not overtake it.
-    Publish { conn: ConnId, number: Option<u64>, key: u64, inbound: Option<(SessionId, u16)> },
+    Publish { conn: ConnId, number: Option<u64>, key: u64, inbound: Option<InboundId> },
     /// PUBREL: the packet id leaves the store before PUBCOMP.
     Release { conn: ConnId, session: SessionId, packet_id: u16 },
     /// Part of a SUBACK's or UNSUBACK's gate.
@@ -44,7 +53,11 @@ pub(crate) enum Op {
     /// Bodies of in-flight messages after a restart.
     Revive { session: SessionId },
     /// The record of a session that went away.
-    Away { session: SessionId },
+    Away {
+        session: SessionId,
+        /// With the cursor.
+        cursor: bool,
+    },
     /// The end of a session: its records are deleted, its will goes out.
     End,
     /// A will. `again` = an earlier try got no answer.

@@ -3,6 +3,7 @@
 
 use crate::ids::{SessionId, SessionUid, ShardIx, TenantId};
 use crate::message::{Message, QoS};
+use crate::publish::batch::RouteBatch;
 use crate::store::position::{Partition, Position, Seq};
 use crate::topic::{CoarseKey, RetainedCursor};
 use alloc::boxed::Box;
@@ -117,6 +118,8 @@ pub enum PeerMsg {
         /// The message.
         message: Arc<Message>,
     },
+    /// Several such messages, in order.
+    Routes(Box<RouteBatch>),
     /// Read retained messages of a tenant whose retained index the receiver holds.
     RetainedRead {
         /// Whose.

@@ -60,48 +60,93 @@ impl Shard {
     pub(crate) fn gate_stored(&mut self, gate_id: (u32, u32), result: &CommitResult) {
         let Some(gate) = self.gates.get_mut(gate_id.0, gate_id.1) else { return };
         gate.pending -= 1;
+        let (session, kind) = (gate.session, gate.kind);
+        let stored = core::mem::take(&mut gate.stored);
         let reason = reason_of(result);
-        if !reason.is_error() {
-            let (session, stored) = (gate.session, core::mem::take(&mut gate.stored));
-            for stored in stored {
-                let present =
-                    self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&stored.filter));
-                if let Some(subscription) = present {
-                    subscription.confirmed = true;
+        match (kind, reason.is_error()) {
+            (GateKind::Subscribe, false) => {
+                for Stored { filter, .. } in stored {
+                    let present = self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
+                    if let Some(subscription) = present {
+                        subscription.confirmed = true;
+                    }
                 }
             }
-            self.try_open(gate_id);
-            return;
-        }
-        if reason.is_error() {
-            gate.scans.clear();
-            let (session, kind) = (gate.session, gate.kind);
-            let failed = core::mem::take(&mut gate.stored);
-            for stored in &failed {
-                gate.codes[stored.index] = reason.0;
+            (GateKind::Subscribe, true) => {
+                gate.scans.clear();
+                for stored in &stored {
+                    gate.codes[stored.index] = reason.0;
+                }
+                self.take_back(session, stored, result);
             }
-            if kind == GateKind::Subscribe {
-                let mut undo = Vec::new();
-                for Stored { filter, serial, new, .. } in failed {
-                    let present = self.plane.session(session).and_then(|s| s.subscriptions.get(&filter));
-                    if !new || present.is_none_or(|s| s.serial != serial) {
-                        // It was there before, or a later SUBSCRIBE has made it anew, or it is gone.
-                        continue;
-                    }
-                    if *result == CommitResult::Unknown {
-                        undo.extend(self.filter_delete(session, &filter));
-                    }
-                    self.drop_subscription(session, &filter);
+            (GateKind::Unsubscribe, false) => {
+                for Stored { filter, serial, .. } in stored {
+                    self.leave_filter(session, &filter, serial);
                 }
                 self.drop_unmatched(session);
-                if !undo.is_empty() {
-                    // It may have been applied: then it is taken back behind it.
-                    let class = self.class();
-                    self.commit(Op::End, undo, class);
+            }
+            (GateKind::Unsubscribe, true) => {
+                // UNSUBACK knows few codes (MQTT 5, 3.11.3); this one fits whatever the store's trouble is.
+                for stored in &stored {
+                    gate.codes[stored.index] = Reason::UNSPECIFIED_ERROR.0;
                 }
+                self.keep_filters(session, &stored, result);
+                self.refuse_unsubscribe(gate_id);
             }
         }
         self.try_open(gate_id);
+    }
+
+    /// A SUBSCRIBE could not be stored: what it made anew goes again.
+    fn take_back(&mut self, session: SessionId, failed: Vec<Stored>, result: &CommitResult) {
+        let mut undo = Vec::new();
+        for Stored { filter, serial, new, .. } in failed {
+            let present = self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
+            // Gone, or it was there before.
+            let Some(present) = present.filter(|_| new) else { continue };
+            present.doubtful |= *result == CommitResult::Unknown;
+            if present.serial != serial || present.confirmed {
+                // A later SUBSCRIBE has made it anew, or an earlier one was answered meanwhile.
+                continue;
+            }
+            if present.doubtful {
+                undo.extend(self.filter_delete(session, &filter));
+            }
+            self.drop_subscription(session, &filter);
+        }
+        self.drop_unmatched(session);
+        if !undo.is_empty() {
+            // It may have been applied: then it is taken back behind it.
+            let class = self.class();
+            self.commit(Op::End, undo, class);
+        }
+    }
+
+    /// An UNSUBSCRIBE could not be stored: its filters stay. Those that may be deleted all the same are
+    /// written again behind it.
+    fn keep_filters(&mut self, session: SessionId, failed: &[Stored], result: &CommitResult) {
+        let mut again = Vec::new();
+        for Stored { filter, serial, .. } in failed {
+            let Some(state) = self.plane.session(session) else { return };
+            if let Some(subscription) = state.subscriptions.get_mut(filter).filter(|s| s.serial == *serial) {
+                subscription.leaving = false;
+                if *result == CommitResult::Unknown {
+                    again.extend(self.filter_put(session, filter));
+                }
+            }
+        }
+        if !again.is_empty() {
+            let class = self.class();
+            self.commit(Op::End, again, class);
+        }
+    }
+
+    /// 3.x has no way to say that an UNSUBSCRIBE failed, so its client gets no answer and is disconnected.
+    fn refuse_unsubscribe(&mut self, gate_id: (u32, u32)) {
+        let Some(conn) = self.gates.get(gate_id.0, gate_id.1).map(|g| g.conn) else { return };
+        if self.plane.conn(conn).is_some_and(|c| c.version < Version::V5) {
+            self.disconnect(conn, Reason::UNSPECIFIED_ERROR);
+        }
     }
 
     /// An interest change is in effect on one more shard.

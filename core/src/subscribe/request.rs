@@ -134,6 +134,8 @@ impl Shard {
             group: existing.as_ref().and_then(|e| e.group),
             serial,
             confirmed,
+            leaving: false,
+            doubtful: existing.as_ref().is_some_and(|e| e.doubtful),
         };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
         let owner = session.uid;
@@ -200,7 +202,7 @@ impl Shard {
         // [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
         let wants_retained = match subscription.options.retain_handling {
             0 => true,
-            1 => existing.is_none(),
+            1 => existing.is_none_or(|e| e.leaving),
             _ => false,
         };
         if wants_retained {
@@ -242,6 +244,7 @@ impl Shard {
     ) -> Result<(), Violation> {
         let mut codes = Vec::new();
         let mut writes = Vec::new();
+        let mut stored = Vec::new();
         for filter in packet.filters.iter() {
             if filter.is_empty() {
                 return Err(protocol_error("empty topic filter", "MQTT-4.7.3-1"));
@@ -262,8 +265,14 @@ impl Shard {
                 codes.push(Reason::NO_SUBSCRIPTION_EXISTED.0);
                 continue;
             }
-            writes.extend(self.filter_delete(session, filter));
-            self.drop_subscription(session, filter);
+            let serial = self.mark_leaving(session, filter);
+            match self.filter_delete(session, filter) {
+                Some(write) => {
+                    writes.push(write);
+                    stored.push(Stored { filter: Box::from(filter), index: codes.len(), serial, new: false });
+                }
+                None => self.leave_filter(session, filter, serial),
+            }
             codes.push(Reason::SUCCESS.0);
         }
         // [MQTT-3.10.4-2], [MQTT-3.10.4-3] What is unsent stops; what was begun is finished.
@@ -276,7 +285,7 @@ impl Shard {
             codes,
             pending: u32::from(!writes.is_empty()),
             scans: Vec::new(),
-            stored: Vec::new(),
+            stored,
             joins: Vec::new(),
         };
         let gate_id = self.set_gate(gate);
@@ -286,6 +295,39 @@ impl Shard {
         }
         self.try_open(gate_id);
         Ok(())
+    }
+
+    /// Notes that an UNSUBSCRIBE of the filter is under way; returns which SUBSCRIBE it ends.
+    fn mark_leaving(&mut self, id: SessionId, filter: &str) -> u64 {
+        let subscription = self.plane.session(id).and_then(|s| s.subscriptions.get_mut(filter));
+        subscription.map_or(0, |s| {
+            s.leaving = true;
+            s.serial
+        })
+    }
+
+    /// An UNSUBSCRIBE is in effect, unless a later SUBSCRIBE has made the filter anew.
+    pub(crate) fn leave_filter(&mut self, id: SessionId, filter: &str, serial: u64) {
+        let present = self.plane.session(id).and_then(|s| s.subscriptions.get(filter));
+        if present.is_some_and(|s| s.serial == serial) {
+            self.drop_subscription(id, filter);
+        }
+    }
+
+    /// The write of a filter as it is now.
+    pub(crate) fn filter_put(&mut self, id: SessionId, filter: &str) -> Option<Write> {
+        let session = self.plane.session(id)?;
+        session.stored.revision?;
+        let subscription = session.subscriptions.get(filter)?;
+        let record = FilterRecord {
+            owner: session.uid,
+            options: subscription.options,
+            id: subscription.id,
+            start: subscription.start.clone(),
+        };
+        let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+        let key = self.key(tenant, Space::Filter, &[client_id.as_bytes(), filter.as_bytes()]);
+        Some(Write::Put { key, value: record.encode(), expect: Expect::Any })
     }
 
     /// The delete of a stored filter.

@@ -3,6 +3,7 @@
 
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::{Message, QoS};
+use crate::session::Session;
 use crate::session::feed::{Queued, Source};
 use crate::shard::peer::PeerMsg;
 use crate::shard::{EMBEDDED, Shard};
@@ -114,7 +115,9 @@ impl Scans {
 impl Shard {
     /// Begins to send retained messages of a subscription that is in effect.
     pub(crate) fn begin_scan(&mut self, session: SessionId, request: ScanRequest) {
-        if self.plane.session(session).is_none_or(|s| s.conn.is_none()) {
+        // An UNSUBSCRIBE may have overtaken a SUBSCRIBE that the store still had [MQTT-3.10.4-2].
+        let wanted = |s: &mut Session| s.conn.is_some() && s.subscriptions.contains_key(&request.filter);
+        if !self.plane.session(session).is_some_and(wanted) {
             return;
         }
         // A second SUBSCRIBE of a filter replaces the scan of the first.
@@ -166,6 +169,7 @@ impl Shard {
         self.scans.ready -= 1;
         if room == 0 || blocked {
             // `pump` wakes it when there is room.
+            self.plane.counters.scans_parked += 1;
             return;
         }
         let Some(cursor) = scan.cursor.take() else { return };
@@ -186,6 +190,7 @@ impl Shard {
         token: u64,
     ) {
         if !self.plane.head.covers(fence.0, fence.1) {
+            self.plane.counters.scans_early += 1;
             self.scans.early.push(Early { from, tenant, cursor, fence, max, token });
             return;
         }

@@ -20,6 +20,19 @@ impl Driver {
             self.effect(effect);
         }
         self.outbox.effects = effects;
+        self.post();
+    }
+
+    /// Sends what other shards get: one lock and at most one wake-up for each, however much it is.
+    fn post(&mut self) {
+        for (to, mail) in self.post.iter_mut().enumerate() {
+            if mail.is_empty() {
+                continue;
+            }
+            if let Some(mailbox) = self.setup.mailboxes.get(to) {
+                mailbox.push_all(mail.drain(..));
+            }
+        }
     }
 
     fn effect(&mut self, effect: Effect) {
@@ -43,8 +56,8 @@ impl Driver {
                 }
             }
             Effect::Peer { to, msg } => {
-                if let Some(peer) = self.setup.mailboxes.get(to.0 as usize) {
-                    peer.push(Mail::Peer(self.setup.shard, msg));
+                if let Some(mail) = self.post.get_mut(to.0 as usize) {
+                    mail.push(Mail::Peer(self.setup.shard, msg));
                 }
             }
             Effect::Commit { op, writes, class } => {
@@ -64,7 +77,7 @@ impl Driver {
                 }
             }
             Effect::Auth { op, conn: _, question } => (self.setup.auth)(op, question),
-            Effect::Floor { tenant, floor } => self.store.set_floor(self.setup.shard, tenant, floor),
+            Effect::Floor { tenant, floor } => self.store.set_floor(self.setup.shard, tenant, Some(floor)),
             Effect::Log(event) => self.log(&event),
         }
     }

@@ -59,10 +59,27 @@ pub enum Mail {
     Drain(Reason),
 }
 
+impl Mail {
+    /// Messages in it, for the measure of a backlog.
+    fn weight(&self) -> usize {
+        match self {
+            Mail::Peer(_, PeerMsg::Routes(batch)) => batch.len(),
+            Mail::Peer(..)
+            | Mail::Arrival(_)
+            | Mail::Store(_)
+            | Mail::Auth(..)
+            | Mail::Reconfigure(..)
+            | Mail::Relieve
+            | Mail::Drain(_) => 1,
+        }
+    }
+}
+
 /// The mailbox of one shard.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     queue: Mutex<Vec<Mail>>,
+    /// By weight.
     len: AtomicUsize,
     bell: Notify,
 }
@@ -78,8 +95,9 @@ impl Mailbox {
         let was_empty = {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let was_empty = queue.is_empty();
-            queue.extend(mail);
-            self.len.store(queue.len(), Ordering::Relaxed);
+            let mut weight = if was_empty { 0 } else { self.len.load(Ordering::Relaxed) };
+            queue.extend(mail.into_iter().inspect(|m| weight += m.weight()));
+            self.len.store(weight, Ordering::Relaxed);
             was_empty
         };
         if was_empty {
@@ -87,7 +105,7 @@ impl Mailbox {
         }
     }
 
-    /// Pieces that wait, about.
+    /// Messages and other pieces that wait, about.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }

@@ -19,7 +19,7 @@ pub use thread::{ShardHandle, ShardSetup, spawn};
 
 use crate::driver::clock::Clock;
 use crate::driver::conn::ConnIo;
-use crate::driver::mailbox::Mailbox;
+use crate::driver::mailbox::{Mail, Mailbox};
 use crate::store::StoreClient;
 use mast_core::ids::ConnId;
 use mast_core::shard::Shard;
@@ -72,6 +72,8 @@ pub(crate) struct Driver {
     /// Closing connections and their deadlines, ascending.
     closing: VecDeque<(Mono, ConnId)>,
     peers: Vec<Arc<Mailbox>>,
+    /// Mail of this turn, by receiving shard.
+    post: Vec<Vec<Mail>>,
     store: StoreClient,
     setup: Arc<ShardSetup>,
     /// An effect fed the shard again.
@@ -91,6 +93,11 @@ impl Driver {
         let now = self.now();
         self.shard.handle(now, input);
         self.run(now);
+    }
+
+    /// Gives the shard one of several inputs; [`Driver::run`] follows behind them.
+    fn hand(&mut self, now: Now, input: Input<'_>) {
+        self.shard.handle(now, input);
     }
 
     fn run(&mut self, now: Now) {

@@ -11,6 +11,7 @@ use mast_core::shard::input::{Input, Outbox};
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::Restored;
 use mast_core::sys::{Counters, TenantCounters};
+use mast_core::time::Now;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,6 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// Pieces of mail that the shard takes before what follows from them is executed: the bound of what one turn
+/// holds in memory.
+const MAIL_PER_TURN: usize = 256;
 
 /// Asks authentication something for a connection that is already running.
 pub type AskAuth = Box<dyn Fn(OpId, AuthQuestion) + Send + Sync>;
@@ -132,6 +137,7 @@ async fn live(
         paused: 0,
         closing: VecDeque::new(),
         peers,
+        post: setup.mailboxes.iter().map(|_| Vec::new()).collect(),
         store,
         setup: Arc::clone(&setup),
         again: false,
@@ -236,12 +242,10 @@ async fn mail_task(driver: Shared, mailbox: Arc<Mailbox>, drained_tx: oneshot::S
     let mut drained_tx = Some(drained_tx);
     loop {
         mailbox.take(&mut mail);
-        for piece in mail.drain(..) {
-            let arrived = take_mail(&mut driver.borrow_mut(), piece);
-            if let Some(id) = arrived {
-                let driver = Rc::clone(&driver);
-                tokio::task::spawn_local(conn_task(driver, id));
-            }
+        let arrived = take_all(&mut driver.borrow_mut(), &mut mail);
+        for id in arrived {
+            let driver = Rc::clone(&driver);
+            tokio::task::spawn_local(conn_task(driver, id));
         }
         {
             let mut driver = driver.borrow_mut();
@@ -272,17 +276,35 @@ async fn conn_task(driver: Shared, id: ConnId) {
     poll_fn(move |cx| driver.borrow_mut().poll_conn(id, cx)).await;
 }
 
-fn take_mail(driver: &mut Driver, mail: Mail) -> Option<ConnId> {
+/// Takes mail in, in turns of bounded length; returns the connections that arrived.
+fn take_all(driver: &mut Driver, mail: &mut Vec<Mail>) -> Vec<ConnId> {
+    let mut arrived = Vec::new();
+    let mut left = MAIL_PER_TURN;
+    let mut now = driver.now();
+    for piece in mail.drain(..) {
+        arrived.extend(take_mail(driver, now, piece));
+        left -= 1;
+        if left == 0 {
+            driver.run(now);
+            left = MAIL_PER_TURN;
+            now = driver.now();
+        }
+    }
+    driver.run(now);
+    arrived
+}
+
+fn take_mail(driver: &mut Driver, now: Now, mail: Mail) -> Option<ConnId> {
     match mail {
         Mail::Arrival(arrival) => return driver.arrive(*arrival),
-        Mail::Store(Event::Committed(batch)) => driver.feed(Input::Committed(batch)),
-        Mail::Store(Event::CommitDone { op, result }) => driver.feed(Input::CommitDone { op, result }),
-        Mail::Store(Event::ReadDone { op, result }) => driver.feed(Input::ReadDone { op, result }),
-        Mail::Peer(from, msg) => driver.feed(Input::Peer { from, msg }),
-        Mail::Auth(op, answer) => driver.feed(Input::AuthDone { op, answer }),
-        Mail::Reconfigure(settings, acl) => driver.feed(Input::Reconfigure { settings, acl }),
-        Mail::Relieve => driver.feed(Input::Relieve),
-        Mail::Drain(reason) => driver.feed(Input::Drain { reason }),
+        Mail::Store(Event::Committed(batch)) => driver.hand(now, Input::Committed(batch)),
+        Mail::Store(Event::CommitDone { op, result }) => driver.hand(now, Input::CommitDone { op, result }),
+        Mail::Store(Event::ReadDone { op, result }) => driver.hand(now, Input::ReadDone { op, result }),
+        Mail::Peer(from, msg) => driver.hand(now, Input::Peer { from, msg }),
+        Mail::Auth(op, answer) => driver.hand(now, Input::AuthDone { op, answer }),
+        Mail::Reconfigure(settings, acl) => driver.hand(now, Input::Reconfigure { settings, acl }),
+        Mail::Relieve => driver.hand(now, Input::Relieve),
+        Mail::Drain(reason) => driver.hand(now, Input::Drain { reason }),
     }
     None
 }

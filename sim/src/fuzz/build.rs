@@ -29,6 +29,12 @@ impl<'a> Source<'a> {
         Source { rest: bytes }
     }
 
+    /// Every byte was used.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// A byte; 0 at the end.
     pub fn byte(&mut self) -> u8 {
         match self.rest.split_first() {

@@ -7,6 +7,7 @@ mod diff_codecs;
 #[cfg(feature = "foreign-codecs")]
 mod foreign;
 mod roundtrip;
+mod session_script;
 mod topic_match;
 
 pub use build::Source;
@@ -16,6 +17,7 @@ pub use diff_codecs::{EXCEPTIONS, Exception, diff_codecs};
 #[cfg(feature = "foreign-codecs")]
 pub use foreign::{Foreign, Verdict};
 pub use roundtrip::roundtrip;
+pub use session_script::{scenario_of, session_script};
 pub use topic_match::topic_match;
 
 /// A fuzz target by the name of its binary and corpus.
@@ -28,6 +30,7 @@ pub fn targets() -> Vec<Target> {
         ("decode", decode as fn(&[u8])),
         ("roundtrip", roundtrip),
         ("topic_match", topic_match),
+        ("session_script", session_script),
         #[cfg(feature = "foreign-codecs")]
         ("diff_codecs", diff_codecs),
     ]

@@ -60,6 +60,11 @@ impl Order {
             if publication.sends > 1 && !session.subs.values().any(owed) {
                 return Ok(());
             }
+            // What was sent again starts its expiry anew; the copy that came in order may have expired.
+            let expiry = u64::from(publication.expiry_secs) * 1_000_000;
+            if publication.sends > 1 && expiry > 0 && sent + expiry < ledger.now {
+                return Ok(());
+            }
             // A store that loses one write and takes the next reorders what the client sends again.
             // So does QoS 0 that was dropped for a slow consumer the first time.
             if delivery.qos == 0 && (publication.sends > 1 || earlier.sends > 1) {

@@ -18,6 +18,17 @@ const PATIENCE: u64 = 1_200_000_000;
 /// Time for the observers' last look, and for leaving, µs.
 const LOOK: u64 = 20_000_000;
 
+/// What the shards counted in this life of the node, for the marks.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    spilled: u64,
+    replayed: u64,
+    refused: u64,
+    parked: u64,
+    early: u64,
+    replaying: u64,
+}
+
 impl World {
     /// The safety phase is over.
     pub(super) fn become_calm(&mut self) {
@@ -28,6 +39,11 @@ impl World {
             let state = &mut self.clients[client];
             state.deaf_until = 0;
             state.mute_until = 0;
+            if state.is_stranger() {
+                self.add(self.now, Event::Listen { client });
+                self.strangers_hang_up(client);
+                continue;
+            }
             state.spec.reconnect_ms = 300;
             self.add(self.now, Event::Listen { client });
             self.add(self.now, Event::Unmute { client });
@@ -58,6 +74,9 @@ impl World {
         }
         for client in 0..self.clients.len() {
             let state = &self.clients[client];
+            if state.is_stranger() {
+                continue;
+            }
             if !state.online() {
                 self.fail("liveness", &format!("client {client} could not come back"));
                 return;
@@ -91,6 +110,7 @@ impl World {
             .retained
             .iter()
             .filter(|((_, topic), _)| !topic.starts_with('$'))
+            .filter(|((tenant, _), _)| !self.is_strange(tenant.0 as u8))
             .map(|((tenant, topic), (_, message))| {
                 let uid = crate::facts::parse_payload(message.payload()).map(|(_, _, uid)| uid);
                 (tenant.0 as u8, topic.clone(), uid)
@@ -103,6 +123,10 @@ impl World {
         let rest = self.rest();
         self.judges.at_rest(&self.ledger, &rest);
         for client in 0..self.clients.len() {
+            if self.clients[client].is_stranger() {
+                self.forget_stranger(client);
+                continue;
+            }
             let spec = &self.clients[client].spec;
             if !spec.v5 {
                 // Only a clean session ends a 3.1.1 session.
@@ -159,18 +183,21 @@ impl World {
     pub(super) fn collect_drops(&mut self) {
         let Some(node) = &self.node else { return };
         let mut sum = self.drops_before;
-        let (mut spilled, mut replayed, mut refused) = (0, 0, 0);
+        let mut seen = Seen::default();
         for shard in &node.shards {
             let counters = shard.counters();
             for (total, n) in sum.iter_mut().zip(counters.drops) {
                 *total += n;
             }
-            spilled += counters.spilled;
-            replayed += counters.replayed;
-            refused += counters.refusals[Refused::OfflineFull as usize];
+            seen.spilled += counters.spilled;
+            seen.replayed += counters.replayed;
+            seen.refused += counters.refusals[Refused::OfflineFull as usize];
+            seen.parked += counters.scans_parked;
+            seen.early += counters.scans_early;
+            seen.replaying += counters.takeovers_replaying;
         }
         self.drops = sum;
-        self.seen = (spilled, replayed, refused);
+        self.seen = seen;
     }
 
     /// The node is about to die: what it dropped is kept.
@@ -181,10 +208,13 @@ impl World {
     }
 
     fn bank_marks(&mut self) {
-        self.marks.many("a message was spilled", self.seen.0);
-        self.marks.many("messages were replayed", self.seen.1);
-        self.marks.many("a publish was refused for a full session", self.seen.2);
-        self.seen = (0, 0, 0);
+        let seen = std::mem::take(&mut self.seen);
+        self.marks.many("a message was spilled", seen.spilled);
+        self.marks.many("messages were replayed", seen.replayed);
+        self.marks.many("a scan of retained messages was parked", seen.parked);
+        self.marks.many("a scan asked before the other shard was as far", seen.early);
+        self.marks.many("takeover during retained replay", seen.replaying);
+        self.marks.many("a publish was refused for a full session", seen.refused);
     }
 
     pub(super) fn final_marks(&mut self) {
@@ -195,6 +225,10 @@ impl World {
         self.marks.many("a message expired", drops[Drop::Expired as usize]);
         self.marks.many("a message was too large for its client", drops[Drop::TooLargeForClient as usize]);
         self.marks.many("the log was trimmed under a reader", drops[Drop::LogTrimmed as usize]);
+        self.marks.many("something was withheld for lack of rights", drops[Drop::NotAuthorized as usize]);
+        self.marks.many("a power cut lost what was not synced", self.store.lost);
+        self.marks.many("a crash met an open commit", self.store.cut_off);
+        self.marks.many("a commit met a conflict", self.store.conflicts);
         self.marks.many("commit refused", self.store.harmed);
         self.marks.many("a QoS 2 append stayed unknown", self.store.unknown_qos2);
         let mut resumed = 0;

@@ -1,7 +1,7 @@
 //! A TCP connection between a client and the node: bytes in both directions, with delays, cuts, a bounded
 //! socket buffer, and ends that each side learns of in its own time.
 
-use mast_core::conn::handshake::Handshake;
+use mast_core::conn::handshake::{AuthQuestion, Handshake};
 use mast_core::ids::ConnId;
 use std::collections::VecDeque;
 
@@ -48,10 +48,16 @@ pub struct Link {
     pub unread: usize,
     /// The server's FIN is behind `s2c`: arrived and unseen.
     pub fin_unread: bool,
+    /// What authentication was asked last.
+    pub asked: Option<AuthQuestion>,
+    /// Challenges since CONNECT, or since the client asked for re-authentication.
+    pub challenges: u8,
     /// The server closes once its output is written.
     pub closing: bool,
     /// A flush is scheduled.
     pub flush_armed: bool,
+    /// Its CONNECT reached a shard.
+    pub admitted: bool,
     /// The client's end is open.
     pub open: bool,
     /// Nothing passes any more, and nobody is told.
@@ -75,8 +81,11 @@ impl Link {
             s2c_last: now,
             unread: 0,
             fin_unread: false,
+            asked: None,
+            challenges: 0,
             closing: false,
             flush_armed: false,
+            admitted: false,
             open: true,
             dead: false,
         }

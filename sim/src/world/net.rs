@@ -5,9 +5,7 @@ use super::event::Event;
 use super::link::{Link, Server};
 use crate::client::Ctx;
 use crate::facts::{End, Fact};
-use mast_core::codec::Reason;
-use mast_core::conn::handshake::{AuthAnswer, Handshake, Identity, Progress, shard_of};
-use mast_core::ids::TenantId;
+use mast_core::conn::handshake::{Handshake, Progress, shard_of};
 use mast_core::shard::input::Input;
 use mast_core::time::Mono;
 use std::sync::Arc;
@@ -24,6 +22,7 @@ impl World {
         self.links.push(Link::new(client, handshake, self.now));
         if self.node.is_none() {
             // Connection refused.
+            self.marks.hit("nobody answered a connection");
             self.links[link].server = Server::Gone;
             let at = self.now + 1000;
             self.add(at, Event::FinToClient { link });
@@ -110,11 +109,12 @@ impl World {
         }
     }
 
-    fn progress(&mut self, link: usize, progress: Progress) {
+    pub(super) fn progress(&mut self, link: usize, progress: Progress) {
         self.flush(link);
         match progress {
             Progress::More => {}
-            Progress::Ask(_) => {
+            Progress::Ask(question) => {
+                self.links[link].asked = Some(question);
                 let at = self.now + self.draw.delay(self.scenario.world.auth_us);
                 self.add(at, Event::Authenticated { link });
             }
@@ -122,6 +122,8 @@ impl World {
                 let shards = self.scenario.topology.shards;
                 let shard = shard_of(admission.identity.tenant, &admission.client_id, shards, true).0;
                 let Some(conn) = self.take_slot(shard, link) else { return };
+                self.note_overtaken(link);
+                self.note_late(link);
                 self.links[link].server = Server::Shard { shard, conn };
                 self.feed(shard, Input::Admit { conn, admission });
                 self.serve(link);
@@ -133,24 +135,30 @@ impl World {
         }
     }
 
-    pub(super) fn authenticated(&mut self, link: usize) {
-        let client = &self.clients[self.links[link].client].spec;
-        let identity = Identity {
-            tenant: TenantId(u32::from(client.tenant)),
-            principal: Some(Box::from(client.name.as_str())),
-        };
-        let answer = if self.node.is_some() {
-            AuthAnswer::Accept { identity, data: None }
-        } else {
-            AuthAnswer::Refuse { reason: Reason::SERVER_UNAVAILABLE }
-        };
-        let state = &mut self.links[link];
-        if state.closing {
-            return;
+    /// A CONNECT is about to take over from a connection of the same client whose last bytes the server has
+    /// not read: a DISCONNECT among them comes too late, as it would on two real TCP connections.
+    fn note_overtaken(&mut self, by: usize) {
+        let client = self.links[by].client;
+        let late: Vec<usize> = (0..self.links.len())
+            .filter(|&link| {
+                let former = &self.links[link];
+                link != by
+                    && former.client == client
+                    && matches!(former.server, Server::Shard { .. })
+                    && (!former.waiting.is_empty() || !former.c2s.is_empty())
+            })
+            .collect();
+        for link in late {
+            self.note(Fact::Overtaken { client, link });
         }
-        if let Server::Handshake(handshake) = &mut state.server {
-            let progress = handshake.authenticated(answer, &mut state.hello);
-            self.progress(link, progress);
+    }
+
+    /// A CONNECT that its client gave up long ago arrives behind the one of its next connection.
+    fn note_late(&mut self, link: usize) {
+        let client = self.links[link].client;
+        self.links[link].admitted = true;
+        if self.links[link + 1..].iter().any(|newer| newer.client == client && newer.admitted) {
+            self.note(Fact::LateConnect { client, link });
         }
     }
 
@@ -383,6 +391,9 @@ impl World {
         }
         let was_online = wire.online;
         client.lost();
+        if client.is_stranger() {
+            return;
+        }
         self.note(Fact::Ended { client: index, link, end, was_online });
         let again = self.clients[index].spec.reconnect_ms;
         if again > 0 && end != End::Abandoned && !self.clients[index].gone {

@@ -144,14 +144,9 @@ impl State {
         }
         for (seq, append) in self.log.range(read.after.0 + 1..=upto) {
             let Some(spilled) = wanted(read, *seq, append) else { continue };
-            let size = append.message.size() as u64;
-            if !page.entries.is_empty() && bytes + size > u64::from(read.max_bytes) {
-                page.upto = Seq(seq - 1);
-                break;
-            }
-            bytes += size;
+            bytes += append.message.size() as u64;
             page.entries.push(LogEntry { seq: Seq(*seq), message: Arc::clone(&append.message), spilled });
-            if page.entries.len() >= read.max_entries.max(1) as usize {
+            if page.entries.len() >= read.max_entries.max(1) as usize || bytes > u64::from(read.max_bytes) {
                 page.upto = Seq(*seq);
                 break;
             }
