@@ -21,9 +21,9 @@ const LOOK: u64 = 20_000_000;
 /// What the shards counted in this life of the node, for the marks.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    refused: u64,
     spilled: u64,
     replayed: u64,
+    refused: u64,
     parked: u64,
     replaying: u64,
 }
