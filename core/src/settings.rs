@@ -21,13 +21,25 @@ pub enum ShareStrategy {
     HashTopic,
 }
 
-/// Limits on what is kept for a session while it is away. The oldest messages give way; the drop is counted.
-#[derive(Clone, Copy, Debug)]
+/// What happens when an absent session has all that it may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Its oldest messages give way when it returns; the drop is counted.
+    #[default]
+    DropOldest,
+    /// Publishes of QoS 1 and 2 that it would get are refused, to their publishers.
+    RefuseNew,
+}
+
+/// Limits on what is kept for a session while it is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfflineLimits {
     /// Messages per session.
     pub max_messages: u64,
     /// Bytes (topic + properties + payload) per session.
     pub max_bytes: u64,
+    /// Beyond.
+    pub when_full: WhenFull,
 }
 
 /// All settings of a shard. Shared by all shards of a node.
@@ -151,7 +163,11 @@ impl Default for Settings {
             gate_deadline_ms: 15_000,
             cursor_flush_ms: 1000,
             durability: Durability::Synced,
-            offline: OfflineLimits { max_messages: 10_000, max_bytes: 64 * 1024 * 1024 },
+            offline: OfflineLimits {
+                max_messages: 10_000,
+                max_bytes: 64 * 1024 * 1024,
+                when_full: WhenFull::DropOldest,
+            },
             keep_qos0: false,
             max_will_size: 128 * 1024,
             will_delay_max: u32::MAX,

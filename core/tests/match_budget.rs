@@ -94,6 +94,7 @@ fn what_the_cache_knows_costs_nothing_and_is_forgotten_with_the_filters() {
     // Nodes that the topic does not reach do not count; one more that it reaches is one too many.
     node.subscribe(subscriber, "+/a/a/b/#", 0);
     assert_eq!(node.publish(publisher, &topic, b"x", 1), [[0x40, 2, 0, 7]]);
+    assert_eq!(node.messages(subscriber).len(), 1);
     node.subscribe(subscriber, &format!("{topic}/#"), 0);
     assert_eq!(node.publish(publisher, &topic, b"x", 1)[0][4], 0x97);
 }

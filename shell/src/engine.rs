@@ -2,7 +2,7 @@
 
 use crate::accept::authenticate::Authenticator;
 use crate::accept::{Acceptor, InForce};
-use crate::config::{Config, Durability as ConfigDurability};
+use crate::config::{Config, Durability as ConfigDurability, WhenFull as ConfigWhenFull};
 use crate::driver::clock::Clock;
 use crate::driver::mailbox::{Mail, Mailbox, StoreSink};
 use crate::driver::{ShardHandle, ShardSetup, spawn};
@@ -20,7 +20,7 @@ use mast_core::codec::Reason;
 use mast_core::conn::handshake::{AuthAnswer, HandshakeConfig};
 use mast_core::ids::ShardIx;
 use mast_core::message::QoS;
-use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
 use mast_core::shard::ShardConfig;
 use mast_core::store::port::{Durability, Restored};
 use mast_core::tenant::registry::Registry;
@@ -105,12 +105,19 @@ impl AllInOne {
             in_force: ArcSwap::from_pointee(in_force(&config)),
             authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry, &config)),
             admission: Admission::new(&config.limits, open_files, Arc::clone(&pressure)),
+            failures: Arc::default(),
             shards: mailboxes.clone(),
             log_limit: common.log_limit,
             clock: common.clock,
         });
         crate::obs::broker::register(&metrics, &handles, &client, &auth);
         acceptor.admission.register(&metrics);
+        acceptor.failures.register(&metrics);
+        let log_limit = Arc::clone(&acceptor.log_limit);
+        metrics.register(move |out| {
+            let help = "Log lines about clients that were held back.";
+            out.counter("mast_log_held_back_total", help, &[], log_limit.held_back());
+        });
         pressure.register(&metrics);
         let context = Shared {
             auth,
@@ -313,7 +320,14 @@ pub fn settings_of(config: &Config) -> Settings {
             ConfigDurability::Stored => Durability::Stored,
             ConfigDurability::Synced => Durability::Synced,
         },
-        offline: OfflineLimits { max_messages: offline.max_messages, max_bytes: offline.max_bytes },
+        offline: OfflineLimits {
+            max_messages: offline.max_messages,
+            max_bytes: offline.max_bytes,
+            when_full: match offline.when_full {
+                ConfigWhenFull::DropOldest => WhenFull::DropOldest,
+                ConfigWhenFull::RefuseNew => WhenFull::RefuseNew,
+            },
+        },
         keep_qos0: offline.keep_qos0,
         accept_v3: mqtt.accept_v3,
         accept_v5: mqtt.accept_v5,
@@ -347,7 +361,9 @@ impl Engine for AllInOne {
         }
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();
-        self.loops.push(tokio::spawn(memory::watch(Arc::clone(&self.context.pressure), limits)));
+        let shards = self.mailboxes.clone();
+        let cut = move || shards.iter().for_each(|shard| shard.push(Mail::Relieve));
+        self.loops.push(tokio::spawn(memory::watch(Arc::clone(&self.context.pressure), limits, cut)));
         Ok(())
     }
 

@@ -25,6 +25,19 @@ pub enum End {
     Crash,
 }
 
+/// What authentication said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthVerdict {
+    /// Known.
+    Accept,
+    /// Another step.
+    Continue,
+    /// Refused with this reason.
+    Refuse(u8),
+    /// Nothing, ever.
+    Silence,
+}
+
 /// What a PUBLISH was when it reached a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
@@ -46,6 +59,8 @@ pub struct Delivery {
     pub packet_id: u16,
     /// Subscription identifiers.
     pub ids: Vec<u32>,
+    /// Message Expiry Interval, seconds.
+    pub expiry: Option<u32>,
     /// A QoS 2 packet whose id the client has as received: the application does not see it again.
     pub repeated: bool,
 }
@@ -137,6 +152,32 @@ pub enum Fact {
         uid: Uid,
     },
     Delivered(Delivery),
+    /// Authentication has decided about a connection.
+    AuthDecided {
+        client: usize,
+        link: usize,
+        verdict: AuthVerdict,
+    },
+    /// The client breaks the rules of the exchange; the server must refuse with this reason.
+    AuthSpoiled {
+        client: usize,
+        link: usize,
+        due: u8,
+    },
+    /// AUTH 0x18 came.
+    AuthContinued {
+        client: usize,
+        link: usize,
+    },
+    /// AUTH 0x00 came: authenticated again.
+    Reauthenticated {
+        client: usize,
+        link: usize,
+    },
+    /// The node's wall clock was set.
+    ClockSet {
+        by_ms: i64,
+    },
     Crashed {
         power: bool,
     },

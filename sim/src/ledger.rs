@@ -1,7 +1,8 @@
 //! The ledger: what follows from the facts about publications and sessions. It claims only what a client
 //! can know for sure; where an outcome was never seen it says "maybe".
 
-use crate::facts::{Delivery, End, Fact, Publication, Uid};
+use crate::facts::{AuthVerdict, Delivery, End, Fact, Publication, Uid};
+use crate::rights::Rights;
 use crate::scenario::{ClientSpec, FilterSpec};
 use mast_core::topic::naive::naive_matches;
 use std::collections::BTreeMap;
@@ -125,6 +126,8 @@ pub struct SessionFacts {
     pub began_at: u64,
     /// Session Expiry Interval that holds, seconds.
     pub expiry: u32,
+    /// Authentication refused the connection that is tried.
+    auth_refused: bool,
     connect_clean: bool,
     connect_expiry: u32,
     /// A connection that its client gave up took the session over, and may hold it.
@@ -155,6 +158,7 @@ impl SessionFacts {
             ever_qos: BTreeMap::new(),
             began_at: 0,
             expiry: 0,
+            auth_refused: false,
             connect_clean: false,
             connect_expiry: 0,
             haunted: Haunted::No,
@@ -231,6 +235,14 @@ pub struct Ledger {
     worker_filters: Vec<Vec<String>>,
     /// The store has refused or not answered something.
     pub store_harmed: bool,
+    /// Who may do what.
+    pub rights: Rights,
+    /// By how much the wall clock was set forward, and back, in all, µs.
+    pub clock_forward: u64,
+    /// See `clock_forward`.
+    pub clock_back: u64,
+    /// The node restarted after its clock was set: only wall time knows how long sessions were away.
+    clock_counts: bool,
 }
 
 impl Ledger {
@@ -251,6 +263,10 @@ impl Ledger {
             offline_limited: false,
             worker_filters: clients.iter().map(|_| Vec::new()).collect(),
             store_harmed: false,
+            rights: Rights::default(),
+            clock_forward: 0,
+            clock_back: 0,
+            clock_counts: false,
         }
     }
 
@@ -291,9 +307,11 @@ impl Ledger {
         }
         match (session.alive, session.left) {
             (Known::Yes, Some((left, noticed))) => {
-                if self.now + SLACK < left + expiry {
+                let (forward, back) =
+                    if self.clock_counts { (self.clock_forward, self.clock_back) } else { (0, 0) };
+                if self.now + SLACK + forward < left + expiry {
                     Known::Yes
-                } else if noticed && !self.store_harmed && self.now > left + expiry + SLACK {
+                } else if noticed && !self.store_harmed && self.now > left + expiry + SLACK + back {
                     Known::No
                 } else {
                     Known::Maybe
@@ -321,6 +339,7 @@ impl Ledger {
                     session.haunted = Haunted::Before;
                 }
                 session.link = Some(*link);
+                session.auth_refused = false;
                 session.connect_clean = *clean;
                 session.connect_expiry = expiry;
             }
@@ -378,6 +397,15 @@ impl Ledger {
                     publication.refused = true;
                 }
             }
+            Fact::AuthDecided { client, link, verdict: AuthVerdict::Refuse(_) }
+            | Fact::AuthSpoiled { client, link, .. } => {
+                let session = &mut self.sessions[*client];
+                session.auth_refused |= session.link == Some(*link) && !session.online;
+            }
+            Fact::ClockSet { by_ms } => {
+                let by = by_ms.unsigned_abs() * 1000;
+                if *by_ms > 0 { self.clock_forward += by } else { self.clock_back += by }
+            }
             Fact::Delivered(delivery) => self.delivered(delivery),
             Fact::Crashed { .. } => self.crashed(),
             Fact::LateConnect { client, .. } => {
@@ -387,11 +415,14 @@ impl Ledger {
                 session.haunted = Haunted::Now;
             }
             Fact::Calm => self.calm = true,
+            Fact::Restarted => self.clock_counts = self.clock_forward + self.clock_back > 0,
             Fact::Goodbye { .. }
             | Fact::Overtaken { .. }
             | Fact::PublishDone { .. }
             | Fact::PublishForgotten { .. }
-            | Fact::Restarted
+            | Fact::AuthDecided { .. }
+            | Fact::AuthContinued { .. }
+            | Fact::Reauthenticated { .. }
             | Fact::AllGone => {}
         }
     }
@@ -431,6 +462,10 @@ impl Ledger {
     fn unsettled(&mut self, client: usize) {
         let now = self.now;
         let session = &mut self.sessions[client];
+        if session.auth_refused {
+            // Authentication comes before anything that touches a session.
+            return;
+        }
         let expiry = session.expiry;
         let clean = session.connect_clean;
         session.alive = match session.alive {

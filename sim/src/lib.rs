@@ -11,6 +11,7 @@ pub mod hash;
 pub mod ledger;
 pub mod marks;
 pub mod oracles;
+pub mod rights;
 pub mod scenario;
 pub mod shrink;
 pub mod world;

@@ -36,6 +36,25 @@ pub const SOMETIMES: &[&str] = &[
     "a message expired",
     "a message was too large for its client",
     "topic alias was used towards a client",
+    "a scan of retained messages was parked",
+    "a scan asked before the other shard was as far",
+    "takeover during retained replay",
+    "a power cut lost what was not synced",
+    "a crash met an open commit",
+    "a read met a store that was down",
+    "a commit met a conflict",
+    "the log was trimmed under a reader",
+    "nobody answered a connection",
+    "rights changed",
+    "something was withheld for lack of rights",
+    "authentication accepted",
+    "authentication refused",
+    "authentication went on",
+    "re-authentication accepted",
+    "re-authentication as another was refused",
+    "re-authentication stayed unanswered",
+    "the clock was set forward over an absent session",
+    "the clock was set back under an absent session",
 ];
 
 impl Marks {
@@ -86,7 +105,9 @@ impl Marks {
                 self.hit("a group delivery came back")
             }
             PeerMsg::GroupRecall { .. } => self.hit("a group member was recalled"),
-            PeerMsg::Interest { .. }
+            PeerMsg::Full { full: true, .. } => self.hit("a session was full on another shard"),
+            PeerMsg::Full { full: false, .. }
+            | PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }
             | PeerMsg::Routes(_)

@@ -140,6 +140,16 @@ impl Broker {
         path
     }
 
+    /// Adds a user to the password file `users` in the broker's directory, as an operator would.
+    pub fn add_user(&self, user: &str, password: &str) {
+        let file = self.dir().join("users");
+        if !file.exists() {
+            self.write("users", "");
+        }
+        let status = Command::new(binary()).args(["passwd", "-b"]).arg(file).args([user, password]).status();
+        assert!(status.expect("mast passwd runs").success());
+    }
+
     /// The broker's directory: configuration, log, data.
     pub fn dir(&self) -> &Path {
         self.dir.path()

@@ -11,6 +11,7 @@ pub mod kill;
 pub mod packet;
 pub mod raw;
 pub mod registry;
+pub mod slow;
 pub mod store;
 pub mod transcript;
 pub mod ws;

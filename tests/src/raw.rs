@@ -79,3 +79,13 @@ pub fn unsubscribe(first: u8, id: u16, props: Option<&[u8]>, filters: &[&[u8]]) 
     }
     packet(first, &body)
 }
+
+/// Reads to the end of a stream that the broker closes.
+pub fn until_closed(stream: &mut impl std::io::Read) -> Vec<u8> {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => rest,
+        Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => rest,
+        Err(e) => panic!("not closed: {e}"),
+    }
+}

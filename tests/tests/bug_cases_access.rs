@@ -3,14 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use mast_core::codec::{AckKind, PacketType};
 use mast_tests::{
     Broker, Client, Connect, Property, Version,
-    broker::{DEADLINE, binary},
+    broker::DEADLINE,
     client::{Event, Out},
     raw, ws,
 };
@@ -18,20 +17,11 @@ use mast_tests::{
 const BOTH: [Version; 2] = [Version::V311, Version::V5];
 const MIB: u64 = 1 << 20;
 
-fn add_user(broker: &Broker, user: &str, password: &str) {
-    let file = broker.dir().join("users");
-    if !file.exists() {
-        broker.write("users", "");
-    }
-    let status = Command::new(binary()).args(["passwd", "-b"]).arg(file).args([user, password]).status();
-    assert!(status.expect("mast passwd runs").success());
-}
-
 /// A broker with users `a` and `b`, whose passwords are `pa` and `pb`, and more configuration.
 fn with_users(acl: Option<&str>, config: &str) -> Broker {
     let mut broker = Broker::prepared();
-    add_user(&broker, "a", "pa");
-    add_user(&broker, "b", "pb");
+    broker.add_user("a", "pa");
+    broker.add_user("b", "pb");
     let mut text = "[limits]\nlogin_rate_per_source = 0\nlogin_rate_per_user = 0\n[auth]\npassword_file = \"{dir}/users\"\n".to_owned();
     if let Some(acl) = acl {
         broker.write("acl", acl);

@@ -42,9 +42,10 @@ fn the_scanner_gives_tags_to_their_test_and_notes_lost_ones() {
 fn every_bug_case_that_needs_no_cluster_has_a_test_of_its_name() {
     let tests = workspace().join("tests");
     let cases = std::fs::read_to_string(tests.join("bug-cases.tsv")).expect("the cases");
-    let sources: String = ["bug_cases_access.rs", "bug_cases_delivery.rs", "bug_cases_protocol.rs"]
-        .map(|file| std::fs::read_to_string(tests.join("tests").join(file)).expect("a source"))
-        .concat();
+    let sources: String =
+        ["bug_cases_access.rs", "bug_cases_delivery.rs", "bug_cases_protocol.rs", "bug_cases_transport.rs"]
+            .map(|file| std::fs::read_to_string(tests.join("tests").join(file)).expect("a source"))
+            .concat();
     for case in cases.lines().skip(1) {
         let mut fields = case.split('\t');
         let (id, area) = (fields.next().expect("an id"), fields.nth(1).expect("an area"));

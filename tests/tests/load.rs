@@ -8,6 +8,7 @@ use mast_tests::{
     Broker, Client, Connect,
     broker::DEADLINE,
     client::{Event, Out},
+    slow::{self, Plan},
 };
 
 const MIB: u64 = 1 << 20;
@@ -43,25 +44,13 @@ fn take_numbers(s: &mut Client, range: std::ops::Range<u32>) {
 
 #[test]
 fn a_consumer_that_stops_reading_gets_everything_afterwards_and_costs_bounded_memory() {
-    let count: u32 = std::env::var("MAST_SLOW_CONSUMER").ok().and_then(|n| n.parse().ok()).unwrap_or(50_000);
+    // The long form, with another pair's latency, is the command `slow_consumer`.
     for lasting in [true, false] {
-        let broker = Broker::with("[limits]\nstall_timeout = \"1h\"\n");
-        let connect = Connect::v5("s").keep_alive(3600);
-        let mut s = if lasting { connect.lasting().open(&broker) } else { connect.open(&broker) };
-        s.subscribe("t", 1);
-        let mut p = broker.client("p");
-        publish_numbers(&mut p, "t", 0..100, 200);
-        let before = broker.rss();
-        publish_numbers(&mut p, "t", 100..count, 200);
-        let after = broker.rss();
-        assert!(after < before + 96 * MIB, "lasting {lasting}: {before} -> {after}");
-        // Another pair goes on meanwhile.
-        let mut other = broker.client("other");
-        other.subscribe("u", 1);
-        publish_numbers(&mut p, "u", 0..500, 10);
-        take_numbers(&mut other, 0..500);
-        take_numbers(&mut s, 0..count);
-        s.assert_quiet();
+        let plan =
+            Plan { count: 50_000, size: 200, stop: Duration::ZERO, lasting, stopped: true, pair_rate: 0 };
+        let seen = slow::run(&plan);
+        assert_eq!((seen.lost, seen.reordered), (0, 0), "lasting {lasting}");
+        assert!(seen.grown < 64 * MIB, "lasting {lasting}: {seen:?}");
     }
 }
 

@@ -20,6 +20,11 @@ fn bench() -> Bench<Inline> {
     Bench::new(Inline::on(FaultFiles::new(64 << 20), crash_options(&clock), clock, false))
 }
 
+/// Which bytes are damaged in turn: every one with `MAST_EVERY_BYTE`, which takes minutes, else every `usual`th.
+fn stride(usual: usize) -> usize {
+    if std::env::var_os("MAST_EVERY_BYTE").is_some() { 1 } else { usual }
+}
+
 fn fill(b: &mut Bench<Inline>, count: u64) {
     for i in 0..count {
         b.done(vec![
@@ -51,7 +56,7 @@ fn a_flipped_bit_in_a_sealed_segment_is_refused_and_the_file_named() {
     let intact = open(&files.copy(), true).expect("it opens");
     let len = files.open(&segments[0]).expect("a file").len().expect("a length");
     let (mut refused, mut harmless) = (0, 0);
-    let used = (0..80).chain((4096..len).step_by(17));
+    let used = (0..80).chain((4096..len).step_by(stride(17)));
     for offset in used {
         let disk = files.copy();
         disk.flip(&segments[0], offset, offset as u8).expect("a byte");
@@ -79,7 +84,7 @@ fn a_flipped_bit_in_the_last_segment_is_torn_at_its_end_and_refused_before() {
     let segment = names(&files, ".seg").pop().expect("a segment");
     let intact = open(&files.copy(), false).expect("it opens");
     let (mut torn, mut refused) = (0, 0);
-    for offset in (4096..16_000).step_by(7) {
+    for offset in (4096..16_000).step_by(stride(7)) {
         let disk = files.copy();
         disk.flip(&segment, offset, 3).expect("a byte");
         match open(&disk, false) {

@@ -79,7 +79,9 @@ impl Shard {
             }
             old_epoch = session.epoch;
             if let Some(loser) = session.conn.filter(|_| !session.busy) {
+                let replaying = session.scans > 0;
                 self.plane.counters.takeovers += 1;
+                self.plane.counters.takeovers_replaying += u64::from(replaying);
                 self.log(LogEvent::TakenOver { conn: loser });
                 // [MQTT-3.1.4-3]
                 self.disconnect(loser, Reason::SESSION_TAKEN_OVER);
@@ -131,7 +133,7 @@ impl Shard {
         session.rights = rights;
         session.out.quota = quota;
         session.conn = Some(id);
-        session.away_since = None;
+        session.away = None;
         // [MQTT-3.1.3-9] A will whose delay ran is replaced, so never sent.
         let replaced = core::mem::replace(&mut session.will, will);
         let previous = if writes.is_empty() { replaced } else { fired };

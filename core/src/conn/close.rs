@@ -6,9 +6,15 @@ use crate::codec::{
 use crate::conn::Phase;
 use crate::conn::acks::AckState;
 use crate::ids::{ConnId, SessionId};
+use crate::session::Subscription;
 use crate::shard::Shard;
 use crate::shard::input::{Effect, LogEvent};
-use crate::sys::Refused;
+use crate::sys::{Cut, Refused};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Bytes of waiting output from which on a consumer is worth cutting.
+const CUT_FROM: usize = 16 * 1024;
 
 impl Shard {
     /// The client broke the protocol: the reason that the specification names, then close [MQTT-4.13.1-1].
@@ -41,8 +47,12 @@ impl Shard {
         self.shut(id, true);
     }
 
-    /// Takes the connection from its session and tells the driver to close it.
+    /// Takes the connection from its session and tells the driver to close it once its output is written.
     pub(crate) fn shut(&mut self, id: ConnId, publish_will: bool) {
+        self.end(id, publish_will, true);
+    }
+
+    fn end(&mut self, id: ConnId, publish_will: bool, flush: bool) {
         let Some(conn) = self.plane.conn(id) else { return };
         if conn.phase == Phase::Closing {
             return;
@@ -51,7 +61,7 @@ impl Shard {
         conn.phase = Phase::Closing;
         conn.hold = alloc::vec::Vec::new();
         let session = conn.session;
-        self.effects.push(Effect::Close { conn: id, flush: true });
+        self.effects.push(Effect::Close { conn: id, flush });
         self.detach(id, session, publish_will, was_online);
     }
 
@@ -65,6 +75,30 @@ impl Shard {
         }
         self.plane.counters.disconnects += 1;
         self.plane.conns[id.idx as usize] = None;
+    }
+
+    /// Memory is short: an eighth of the QoS 0 consumers with much output waiting are cut, the largest first.
+    /// What waits for them is dropped with them; it was promised to nobody, and a DISCONNECT behind it would
+    /// not get through.
+    pub(crate) fn relieve(&mut self) {
+        let sessions = &self.plane.sessions;
+        let mut large: Vec<(usize, ConnId)> = self
+            .plane
+            .conns
+            .iter()
+            .flatten()
+            .filter(|c| c.phase == Phase::Online && c.out.len() >= CUT_FROM)
+            .filter(|c| {
+                let session = sessions.get(c.session.idx, c.session.generation);
+                session.is_some_and(|s| !s.subscriptions.values().any(Subscription::is_durable))
+            })
+            .map(|c| (c.out.len(), c.id))
+            .collect();
+        large.sort_by_key(|(bytes, id)| (Reverse(*bytes), id.idx));
+        for (_, id) in large.iter().take(large.len().div_ceil(8)) {
+            self.plane.counters.cuts[Cut::Memory as usize] += 1;
+            self.end(*id, true, false);
+        }
     }
 
     /// DISCONNECT from the client.

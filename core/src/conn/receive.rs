@@ -225,7 +225,8 @@ impl Shard {
                 (Reason::SUCCESS, data)
             }
             AuthAnswer::Refuse { reason } => {
-                // [MQTT-4.12.1-2]
+                // [MQTT-4.12.1-2] Some reasons are CONNACK's alone [MQTT-3.14.2-1].
+                let reason = if reason.in_disconnect() { reason } else { Reason::NOT_AUTHORIZED };
                 self.disconnect(id, reason);
                 return;
             }

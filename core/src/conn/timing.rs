@@ -5,6 +5,7 @@ use crate::conn::Phase;
 use crate::ids::ConnId;
 use crate::shard::Shard;
 use crate::shard::timers::Timer;
+use crate::sys::Cut;
 use crate::time::Now;
 
 /// Pause before a connection that is overdue, and excused, is looked at again, µs.
@@ -54,6 +55,7 @@ impl Shard {
         let unread = conn.paused || conn.unread;
         if conn.keep_alive_micros > 0 && silent >= conn.keep_alive_micros && !unread {
             // [MQTT-3.1.2-22]
+            self.plane.counters.cuts[Cut::KeepAlive as usize] += 1;
             self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
             return;
         }
@@ -61,6 +63,7 @@ impl Shard {
             // Counted from when it was first seen incomplete: the silence before it was allowed.
             let since = conn.partial_since.filter(|since| conn.last_seen <= *since);
             if since.is_some_and(|since| now.micros_since(since) >= partial) {
+                self.plane.counters.cuts[Cut::PacketTimeout as usize] += 1;
                 self.disconnect(id, Reason::KEEP_ALIVE_TIMEOUT);
                 return;
             }
@@ -79,6 +82,7 @@ impl Shard {
         // A persistent session's socket is not cut before keep alive says so: it loses nothing by waiting.
         let persistent = self.plane.session(session).is_some_and(|s| s.persistent);
         if stalled && !persistent {
+            self.plane.counters.cuts[Cut::Stall as usize] += 1;
             self.disconnect(id, Reason::QUOTA_EXCEEDED);
             return;
         }

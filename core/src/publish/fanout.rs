@@ -217,6 +217,9 @@ impl Shard {
             if append.retain {
                 self.set_retained(partition, entry.seq, &append.message);
             }
+            if append.log && append.spill.is_none() {
+                self.count_backlogs(&append.message, entry.seq);
+            }
             if append.spill.is_none() {
                 let before = self.work.len();
                 let mut item =

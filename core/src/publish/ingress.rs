@@ -240,12 +240,20 @@ impl Shard {
         }
     }
 
-    /// What forbids to take a publish, seen from the topic. Costs two comparisons when the connection's
-    /// last publish was to the same topic; what is found stays in the cache for what follows.
-    pub(crate) fn refused_by_limit(&mut self, tenant: TenantId, topic: &str, qos: QoS) -> Option<Refused> {
+    /// What forbids to take a client's publish, seen from its topic.
+    fn refused_by_limit(&mut self, tenant: TenantId, topic: &str, qos: QoS) -> Option<Refused> {
+        if self.is_over_match_budget(tenant, topic, qos) {
+            return Some(Refused::MatchBudget);
+        }
+        (qos > QoS::AtMostOnce && self.is_offline_full(tenant, topic)).then_some(Refused::OfflineFull)
+    }
+
+    /// True if the indexes of this shard visit too many nodes for the topic. Costs two comparisons when the
+    /// connection's last publish was to the same topic; what is found stays in the cache for what follows.
+    pub(crate) fn is_over_match_budget(&mut self, tenant: TenantId, topic: &str, qos: QoS) -> bool {
         let budget = self.plane.settings.max_match_nodes;
         let may_log = self.may_log(qos);
-        let tenant = self.tenants.get_mut(tenant.0 as usize)?;
+        let Some(tenant) = self.tenants.get_mut(tenant.0 as usize) else { return false };
         let cache = &mut self.route_now;
         let (live, durable) = (tenant.index.generation(), tenant.durable.generation());
         let mut visited = 0;
@@ -271,11 +279,8 @@ impl Shard {
                 cache.set_durable(topic, durable, !self.lists.is_empty());
             }
         }
-        if visited > budget {
-            self.plane.counters.match_over_budget += 1;
-            return Some(Refused::MatchBudget);
-        }
-        None
+        self.plane.counters.match_over_budget += u64::from(visited > budget);
+        visited > budget
     }
 
     /// A publish that may go: to the store first, or straight to its subscribers.
@@ -294,7 +299,12 @@ impl Shard {
             let key = self.order_key(parts.topic, parts.qos);
             self.plane.conn(id).is_some_and(|c| c.appends.iter().any(|(k, _)| *k == key))
         };
-        let log = self.may_log(parts.qos) && self.wants_log(parts.tenant.0 as usize, parts.topic);
+        let mut log = self.may_log(parts.qos) && self.wants_log(parts.tenant.0 as usize, parts.topic);
+        if log && parts.qos == QoS::AtMostOnce && self.is_offline_full(parts.tenant, parts.topic) {
+            // Nobody can be told. Who is here gets it.
+            self.plane.counters.drop(Drop::OfflineLimit);
+            log = false;
+        }
         let persistent =
             self.plane.session(session_id).is_some_and(|s| s.persistent && s.stored.revision.is_some());
         let durable_id = parts.qos == QoS::ExactlyOnce && persistent;

@@ -6,7 +6,7 @@ use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::session::record::{SessionRecord, inbound_tail};
 use crate::session::will::Will;
-use crate::session::{Session, Sub, SubKey};
+use crate::session::{Away, Session, Sub, SubKey};
 use crate::shard::Shard;
 use crate::shard::ops::Op;
 use crate::shard::peer::{InterestChange, MemberRef, PeerMsg};
@@ -44,6 +44,7 @@ impl Shard {
             }
         }
         debug_assert!(self.plane.conn(conn).is_some_and(|c| c.phase == Phase::Online));
+        self.unwatch_backlog(id);
         self.tell_presence(id);
         self.store_what_waits(id);
         self.resume_flow(id);
@@ -75,7 +76,7 @@ impl Shard {
             return;
         }
         session.conn = None;
-        session.away_since = Some(now.wall);
+        session.away = Some(Away::begin(now));
         if !publish_will {
             // [MQTT-3.1.2-10]
             session.will = None;
@@ -119,6 +120,7 @@ impl Shard {
         self.return_group_messages(id);
         self.store_leaving(id);
         self.arm_away(id);
+        self.watch_backlog(id);
     }
 
     /// Writes cursor and record of a session that went away. Until the store has them, a restart would
@@ -163,9 +165,9 @@ impl Shard {
     pub(crate) fn expiry_due_soon(&mut self, id: SessionId) {
         let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
-        let Some(since) = session.away_since else { return };
+        let Some(away) = session.away else { return };
         if session.expiry_secs != u32::MAX {
-            let left = since.after_secs(u64::from(session.expiry_secs)).millis_since(now.wall);
+            let left = away.left_of(session.expiry_secs, now);
             self.at(now.mono.after_millis(left), Timer::Expiry(id));
         }
     }
@@ -174,15 +176,14 @@ impl Shard {
     pub(crate) fn expiry_due(&mut self, id: SessionId) {
         let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
-        let Some(since) = session.away_since else { return };
+        let Some(away) = session.away else { return };
         if session.expiry_secs == u32::MAX || session.conn.is_some() {
             return;
         }
-        let end = since.after_secs(u64::from(session.expiry_secs));
-        if session.busy || end > now.wall {
-            // Early (it came back and left again, or the wall clock was set back), or a write is under way.
-            let wait = end.millis_since(now.wall).max(100);
-            self.at(now.mono.after_millis(wait), Timer::Expiry(id));
+        let left = away.left_of(session.expiry_secs, now);
+        if session.busy || left > 0 {
+            // Early (it came back and left again), or a write is under way.
+            self.at(now.mono.after_millis(left.max(100)), Timer::Expiry(id));
             return;
         }
         let writes = self.end_session_writes(id);
@@ -194,6 +195,7 @@ impl Shard {
 
     /// Ends a session; returns what the store must do for it, will included.
     pub(crate) fn end_session_writes(&mut self, id: SessionId) -> Vec<Write> {
+        self.unwatch_backlog(id);
         let mut writes = self.fire_will(id);
         if let Some(session) = self.plane.session(id) {
             // What it hands back must not be assigned to it again before its leaving is heard.
@@ -259,7 +261,7 @@ impl Shard {
             owner,
             persistent: session.persistent,
             expiry_secs: session.expiry_secs,
-            away_since: session.away_since,
+            away_since: session.away.map(|away| away.since),
             principal: session.principal.clone(),
             will: session.will.as_deref().cloned(),
             kind: 0,
@@ -278,23 +280,21 @@ impl Shard {
 
     /// A CONNECT was stored, but its client had left.
     pub(crate) fn left_while_connecting(&mut self, id: SessionId) {
-        let wall = self.plane.now.wall;
+        let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
         if session.conn.is_none() {
-            if session.away_since.is_none() {
-                session.away_since = Some(wall);
-            }
+            session.away.get_or_insert(Away::begin(now));
             self.gone(id);
         }
     }
 
     /// A CONNECT could not be stored: the session is as it was before.
     pub(crate) fn connect_failed(&mut self, id: SessionId, present: bool, previous: Option<Box<Will>>) {
-        let wall = self.plane.now.wall;
+        let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
         session.conn = None;
         session.will = previous;
-        session.away_since.get_or_insert(wall);
+        session.away.get_or_insert(Away::begin(now));
         if present {
             self.arm_away(id);
         } else {

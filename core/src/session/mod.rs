@@ -3,6 +3,7 @@
 pub(crate) mod end;
 pub(crate) mod feed;
 pub(crate) mod flow;
+pub(crate) mod offline;
 pub(crate) mod outflow;
 pub(crate) mod pages;
 pub(crate) mod plane;
@@ -17,13 +18,14 @@ use crate::conn::handshake::Admission;
 use crate::ids::{ConnId, SessionId, SessionUid};
 use crate::message::QoS;
 use crate::session::feed::Feed;
+use crate::session::offline::Backlog;
 use crate::session::outflow::Outflow;
 use crate::session::will::Will;
 use crate::shard::peer::GroupRef;
 use crate::store::port::LogFilter;
 use crate::store::position::{Position, Seq};
 use crate::tenant::mount::Mount;
-use crate::time::{Mono, Wall};
+use crate::time::{Mono, Now, Wall};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -44,6 +46,8 @@ pub(crate) struct Subscription {
     pub confirmed: bool,
     /// An UNSUBSCRIBE of it is with the store.
     pub leaving: bool,
+    /// A write of it had no answer, so the store may hold it although it was not granted.
+    pub doubtful: bool,
 }
 
 impl Subscription {
@@ -105,7 +109,9 @@ pub(crate) struct Session {
     pub inbound_unsure: BTreeSet<u16>,
     pub will: Option<Box<Will>>,
     /// Since when it is away.
-    pub away_since: Option<Wall>,
+    pub away: Option<Away>,
+    /// What is kept for it while it is away; counted only where new messages are refused for it.
+    pub backlog: Option<Box<Backlog>>,
     /// Bodies of in-flight messages are being read back after a restart.
     pub reviving: bool,
     /// Retained scans that wait for room.
@@ -116,6 +122,36 @@ pub(crate) struct Session {
     pub waiting: Option<(ConnId, Box<Admission>)>,
     /// Filters for reading the log; made when needed, forgotten when subscriptions change.
     pub log_filters: Option<Arc<[LogFilter]>>,
+}
+
+/// An absence. Within a life of the process it is measured by the monotonic clock, so that no step of the
+/// wall clock ends a session or sends a will early, or keeps them for longer; across a restart only wall time tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Away {
+    /// When it began, for the session's record.
+    pub since: Wall,
+    /// When it began, or the process did.
+    at: Mono,
+    /// How much of it was before `at`, milliseconds.
+    before: u64,
+}
+
+impl Away {
+    /// Begins now.
+    pub const fn begin(now: Now) -> Away {
+        Away { since: now.wall, at: now.mono, before: 0 }
+    }
+
+    /// Began in an earlier life of the process. A wall clock that was set back meanwhile counts as no time.
+    pub fn restored(since: Wall, now: Now) -> Away {
+        Away { since: since.min(now.wall), at: now.mono, before: now.wall.millis_since(since) }
+    }
+
+    /// Milliseconds that are left of `secs` seconds of it.
+    pub const fn left_of(self, secs: u32, now: Now) -> u64 {
+        let passed = self.before.saturating_add(now.mono.micros_since(self.at) / 1000);
+        (secs as u64 * 1000).saturating_sub(passed)
+    }
 }
 
 impl Session {
@@ -137,7 +173,8 @@ impl Session {
             inbound: BTreeSet::new(),
             inbound_unsure: BTreeSet::new(),
             will: None,
-            away_since: None,
+            away: None,
+            backlog: None,
             reviving: false,
             scans: 0,
             busy: false,

@@ -7,6 +7,7 @@ use crate::session::feed::{Queued, Source};
 use crate::session::outflow::Stage;
 use crate::session::plane::Grant;
 use crate::session::{Session, SubKey};
+use crate::settings::WhenFull;
 use crate::shard::ops::Op;
 use crate::shard::timers::Timer;
 use crate::shard::{EMBEDDED, Shard};
@@ -97,7 +98,10 @@ impl Shard {
         let limits = self.plane.settings.offline;
         let Some(session) = self.plane.session(id) else { return };
         let behind = head.saturating_sub(session.feed.read_pos.get(EMBEDDED).0);
-        if !session.feed.behind || behind <= limits.max_messages.min(64) {
+        if limits.when_full == WhenFull::RefuseNew
+            || !session.feed.behind
+            || behind <= limits.max_messages.min(64)
+        {
             return;
         }
         let Some(read) = self.log_read(id) else { return };
@@ -122,7 +126,7 @@ impl Shard {
         self.read_on(id);
     }
 
-    fn log_read(&mut self, id: SessionId) -> Option<LogRead> {
+    pub(crate) fn log_read(&mut self, id: SessionId) -> Option<LogRead> {
         let now = self.plane.now.wall;
         let settings = &self.plane.settings;
         let (max_messages, max_bytes) = (settings.queue_messages, settings.queue_bytes);

@@ -11,7 +11,7 @@ use crate::session::outflow::{Inflight, Stage};
 use crate::session::record::{
     CursorRecord, FilterRecord, SessionRecord, decode_watermark, inbound_tail, parse_inbound_tail,
 };
-use crate::session::{Session, Subscription};
+use crate::session::{Away, Session, Subscription};
 use crate::shard::Shard;
 use crate::shard::input::LogEvent;
 use crate::shard::ops::Op;
@@ -181,7 +181,7 @@ impl Shard {
         watermark: Option<&(u64, Position)>,
         cursor: Option<CursorRecord>,
     ) -> SessionId {
-        let wall = self.plane.now.wall;
+        let now = self.plane.now;
         let rights = self.rights_of(record.principal.as_deref(), &client_id);
         let mut session = Session::new(Mount::new(tenant), record.uid, client_id, record.principal);
         session.rights = rights;
@@ -191,7 +191,7 @@ impl Shard {
         session.stored.revision = Some(revision);
         session.will = record.will.map(Box::new);
         let was_online = record.away_since.is_none();
-        session.away_since = Some(record.away_since.unwrap_or(wall));
+        session.away = Some(Away::restored(record.away_since.unwrap_or(now.wall), now));
         let cursor = cursor.unwrap_or_default();
         let mut base = cursor.base;
         if let (true, Some((run, watermark))) = (was_online, watermark)
@@ -244,6 +244,7 @@ impl Shard {
             serial: 0,
             confirmed: true,
             leaving: false,
+            doubtful: false,
         };
         let durable = subscription.is_durable();
         session.subscriptions.insert(filter.clone(), subscription);
@@ -280,7 +281,7 @@ impl Shard {
     /// A session that was connected when the node died lost its connection then; wills and expiry run
     /// from the restart, because nobody could come back before it.
     fn after_restart(&mut self, id: SessionId) {
-        let wall = self.plane.now.wall;
+        let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
         if !session.persistent || session.expiry_secs == 0 {
             let writes = self.end_session_writes(id);
@@ -290,11 +291,10 @@ impl Shard {
             }
             return;
         }
-        // The wall clock may have been set back while we were down.
-        let since = session.away_since.map_or(wall, |at| at.min(wall));
-        session.away_since = Some(since);
+        session.away.get_or_insert(Away::begin(now));
         self.arm_away(id);
         self.expiry_due_soon(id);
+        self.watch_backlog(id);
     }
 
     /// New rules are in use: every session's rights are made anew.

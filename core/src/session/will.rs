@@ -89,9 +89,9 @@ impl Shard {
             self.plane.counters.drop(Drop::NotAuthorized);
             return Vec::new();
         }
-        if let Some(refused) = self.refused_by_limit(message.tenant, message.topic(), message.qos) {
-            // Nobody is there to be told.
-            self.plane.counters.drop(refused.as_drop());
+        if self.is_over_match_budget(message.tenant, message.topic(), message.qos) {
+            // Nobody is there to be told. An absent session that is full gets a will all the same.
+            self.plane.counters.drop(Drop::MatchBudget);
             return Vec::new();
         }
         match self.append_of(&message) {
@@ -107,14 +107,13 @@ impl Shard {
     pub(crate) fn will_due(&mut self, id: SessionId) {
         let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
-        let (Some(since), Some(will)) = (session.away_since, &session.will) else { return };
+        let (Some(away), Some(will)) = (session.away, &session.will) else { return };
         if session.conn.is_some() {
             return;
         }
-        let due = since.after_secs(u64::from(will.delay_secs));
-        if session.busy && session.stored.revision.is_some() || due > now.wall {
-            let wait = due.millis_since(now.wall).max(20);
-            self.at(now.mono.after_millis(wait), Timer::WillDelay(id));
+        let left = away.left_of(will.delay_secs, now);
+        if session.busy && session.stored.revision.is_some() || left > 0 {
+            self.at(now.mono.after_millis(left.max(20)), Timer::WillDelay(id));
             return;
         }
         if session.stored.unsure {
@@ -154,10 +153,10 @@ impl Shard {
 
     /// Whether a session's will waits for nothing but its sending.
     pub(crate) fn will_is_due(&mut self, id: SessionId) -> bool {
-        let now = self.plane.now.wall;
+        let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return false };
-        let (Some(since), Some(will)) = (session.away_since, &session.will) else { return false };
-        session.conn.is_none() && since.after_secs(u64::from(will.delay_secs)) <= now
+        let (Some(away), Some(will)) = (session.away, &session.will) else { return false };
+        session.conn.is_none() && away.left_of(will.delay_secs, now) == 0
     }
 
     /// The will is stored, or not. What was refused is tried again. What got no answer is, too, where the

@@ -66,6 +66,7 @@ impl Shard {
             // Not commits.
             Op::Page { .. }
             | Op::Bound { .. }
+            | Op::Backlog { .. }
             | Op::Revive { .. }
             | Op::GroupPage { .. }
             | Op::Auth { .. } => {}
@@ -77,6 +78,7 @@ impl Shard {
         match op {
             Op::Page { session } => self.page_read(id, session, result),
             Op::Bound { session } => self.bound_read(id, session, result),
+            Op::Backlog { session } => self.backlog_read(id, session, result),
             Op::Revive { session } => self.revived(id, session, result),
             Op::GroupPage { idx, generation } => self.group_page_read(id, (idx, generation), result),
             // Not reads.
@@ -99,12 +101,17 @@ impl Shard {
     /// No answer came in time: the outcome is unknown.
     pub(crate) fn overdue(&mut self, id: OpId, op: Op) {
         match op {
-            Op::Page { .. } | Op::Bound { .. } | Op::Revive { .. } | Op::GroupPage { .. } => {
+            Op::Page { .. }
+            | Op::Bound { .. }
+            | Op::Backlog { .. }
+            | Op::Revive { .. }
+            | Op::GroupPage { .. } => {
                 self.plane.counters.store_failures += 1;
                 let failed = ReadResult::Failed(Refusal::Unavailable);
                 match op {
                     Op::Page { session } => self.page_read(id, session, failed),
                     Op::Bound { session } => self.bound_read(id, session, failed),
+                    Op::Backlog { session } => self.backlog_read(id, session, failed),
                     Op::Revive { session } => self.revived(id, session, failed),
                     Op::GroupPage { idx, generation } => {
                         self.group_page_read(id, (idx, generation), failed);
@@ -148,6 +155,9 @@ impl Shard {
         match msg {
             PeerMsg::Interest { token, changes } => self.interest(from, token, changes),
             PeerMsg::InterestSeen { token } => self.gate_token(token),
+            PeerMsg::Full { tenant, session, filters, full } => {
+                self.session_full(tenant, session, &filters, full);
+            }
             PeerMsg::Route { message } => self.routed(message),
             PeerMsg::Routes(batch) => self.routed_all(&batch),
             PeerMsg::RetainedRead { tenant, cursor, fence, max, token } => {
@@ -181,7 +191,7 @@ fn name(op: &Op) -> &'static str {
         Op::Cursor { .. } => "cursor",
         Op::Spill { .. } | Op::GroupSpill { .. } => "overflow of a slow consumer",
         Op::Page { .. } | Op::GroupPage { .. } => "replay",
-        Op::Bound { .. } => "offline limit",
+        Op::Bound { .. } | Op::Backlog { .. } => "offline limit",
         Op::Revive { .. } => "messages in flight",
         Op::Away { .. } => "session going away",
         Op::End => "session end",

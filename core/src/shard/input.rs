@@ -76,6 +76,8 @@ pub enum Input<'a> {
         /// The rules.
         acl: Option<Arc<Acl>>,
     },
+    /// Memory is short: connections that hold much of it and are owed nothing are cut.
+    Relieve,
     /// Say goodbye to all clients and write what must last; [`Outbox::drained`] tells when that is done.
     Drain {
         /// The reason for MQTT 5 clients.

@@ -216,11 +216,15 @@ impl Shard {
             Input::Restore(record) => self.restore(record),
             Input::Tick => {}
             Input::Reconfigure { settings, acl } => {
-                self.plane.settings = settings;
+                let offline = core::mem::replace(&mut self.plane.settings, settings).offline;
                 self.acl = acl;
                 self.rules_version += 1;
                 self.refresh_rights();
+                if offline != self.plane.settings.offline {
+                    self.offline_limits_changed();
+                }
             }
+            Input::Relieve => self.relieve(),
             Input::Drain { reason } => self.drain(reason),
         }
         self.run_timers();
@@ -303,7 +307,12 @@ impl Shard {
             filters: self
                 .tenants
                 .iter()
-                .map(|t| t.index.subscriber_count() + t.durable.subscriber_count())
+                .map(|t| {
+                    t.index.subscriber_count()
+                        + t.durable.subscriber_count()
+                        + t.away.subscriber_count()
+                        + t.full.subscriber_count()
+                })
                 .sum(),
             connected: self.tenants.iter().map(|t| t.counters.connected).sum(),
             counted_sessions: self.tenants.iter().map(|t| t.counters.sessions).sum(),

@@ -48,6 +48,8 @@ pub(crate) enum Op {
     Page { session: SessionId },
     /// The limits of an absent session, before its first page.
     Bound { session: SessionId },
+    /// What is kept for an absent session.
+    Backlog { session: SessionId },
     /// Bodies of in-flight messages after a restart.
     Revive { session: SessionId },
     /// The record of a session that went away.

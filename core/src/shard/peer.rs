@@ -102,6 +102,17 @@ pub enum PeerMsg {
         /// From the request.
         token: u64,
     },
+    /// For an absent session of the sender nothing more may be kept, or something again.
+    Full {
+        /// Whose.
+        tenant: TenantId,
+        /// The session.
+        session: SessionUid,
+        /// What it would get.
+        filters: Arc<[Box<str>]>,
+        /// It is full.
+        full: bool,
+    },
     /// An unlogged message for whoever matches here.
     Route {
         /// The message.

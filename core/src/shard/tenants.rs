@@ -4,6 +4,7 @@
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::Message;
 use crate::session::Sub;
+use crate::session::offline::FullSession;
 use crate::shard::Shard;
 use crate::shard::peer::{InterestChange, InterestKind};
 use crate::store::position::{Partition, Seq};
@@ -49,6 +50,10 @@ pub(crate) struct TenantState {
     pub index: TopicIndex<Sub>,
     /// Filters of persistent sessions and durable groups, connected or not: what matches is logged.
     pub durable: TopicIndex<Refs>,
+    /// Filters of absent sessions whose backlog is counted.
+    pub away: TopicIndex<Sub>,
+    /// Filters of sessions, on any shard, for which nothing more may be kept.
+    pub full: TopicIndex<FullSession>,
     pub own_live: Interest,
     pub own_durable: Interest,
     /// By shard; this shard's own entry stays empty.
@@ -68,6 +73,8 @@ impl TenantState {
             name: Box::from(name),
             index: TopicIndex::new(seed),
             durable: TopicIndex::new(seed),
+            away: TopicIndex::new(seed),
+            full: TopicIndex::new(seed),
             own_live: interest(),
             own_durable: interest(),
             remote: (0..shards).map(|_| RemoteInterest { live: interest(), durable: interest() }).collect(),

@@ -24,6 +24,8 @@ pub(crate) enum Timer {
     Sys,
     /// A session's failed cursor write.
     Retry(SessionId),
+    /// What is kept for an absent session is looked at again.
+    Backlog(SessionId),
     /// A member has been away long enough for its messages to move.
     Absence { group: (u32, u32), member: u64 },
 }
@@ -104,6 +106,7 @@ impl Shard {
                 }
             }
             Timer::Retry(session) => self.retry_store(session),
+            Timer::Backlog(session) => self.look_at_backlog(session),
             Timer::Absence { group, member } => self.absence_due(group, member),
         }
     }

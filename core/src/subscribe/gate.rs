@@ -10,6 +10,7 @@ use crate::shard::ops::Op;
 use crate::shard::peer::{GroupRef, PeerMsg};
 use crate::store::port::CommitResult;
 use crate::subscribe::scan::ScanRequest;
+use crate::sys::FilterRefused;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -100,12 +101,15 @@ impl Shard {
     fn take_back(&mut self, session: SessionId, failed: Vec<Stored>, result: &CommitResult) {
         let mut undo = Vec::new();
         for Stored { filter, serial, new, .. } in failed {
-            let present = self.plane.session(session).and_then(|s| s.subscriptions.get(&filter));
-            if !new || present.is_none_or(|s| s.serial != serial) {
-                // It was there before, or a later SUBSCRIBE has made it anew, or it is gone.
+            let present = self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
+            // Gone, or it was there before.
+            let Some(present) = present.filter(|_| new) else { continue };
+            present.doubtful |= *result == CommitResult::Unknown;
+            if present.serial != serial || present.confirmed {
+                // A later SUBSCRIBE has made it anew, or an earlier one was answered meanwhile.
                 continue;
             }
-            if *result == CommitResult::Unknown {
+            if present.doubtful {
                 undo.extend(self.filter_delete(session, &filter));
             }
             self.drop_subscription(session, &filter);
@@ -207,6 +211,11 @@ impl Shard {
             return;
         }
         let mut codes = gate.codes;
+        if gate.kind == GateKind::Subscribe {
+            for refused in codes.iter().filter_map(|code| FilterRefused::of(*code)) {
+                self.plane.counters.filters_refused[refused as usize] += 1;
+            }
+        }
         let Some(conn) = self.plane.conn(gate.conn) else { return };
         if conn.version < Version::V5 {
             // 3.x knows 0, 1, 2 and 0x80; 3.1 not even 0x80, but its clients read it as "not granted".

@@ -169,6 +169,7 @@ impl Shard {
         self.scans.ready -= 1;
         if room == 0 || blocked {
             // `pump` wakes it when there is room.
+            self.plane.counters.scans_parked += 1;
             return;
         }
         let Some(cursor) = scan.cursor.take() else { return };
@@ -189,6 +190,7 @@ impl Shard {
         token: u64,
     ) {
         if !self.plane.head.covers(fence.0, fence.1) {
+            self.plane.counters.scans_early += 1;
             self.scans.early.push(Early { from, tenant, cursor, fence, max, token });
             return;
         }

@@ -2,6 +2,8 @@
 
 pub(crate) mod topics;
 
+use crate::codec::Reason;
+
 /// Why a message that somebody may have expected was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -48,16 +50,20 @@ pub const DROPS: [(Drop, &str); 10] = [
 pub enum Refused {
     /// Its matching visits too many nodes of the topic index.
     MatchBudget,
+    /// An absent session that would get it has all that may be kept for it.
+    OfflineFull,
 }
 
 /// All reasons, in the order of their numbers.
-pub const REFUSALS: [(Refused, &str); 1] = [(Refused::MatchBudget, "match_budget")];
+pub const REFUSALS: [(Refused, &str); 2] =
+    [(Refused::MatchBudget, "match_budget"), (Refused::OfflineFull, "offline_full")];
 
 impl Refused {
     /// What an MQTT 5 publisher reads beside 0x97.
     pub(crate) const fn why(self) -> &'static str {
         match self {
             Refused::MatchBudget => "too many filters match parts of this topic",
+            Refused::OfflineFull => "the queue of an absent subscriber is full",
         }
     }
 
@@ -65,6 +71,64 @@ impl Refused {
     pub(crate) const fn as_drop(self) -> Drop {
         match self {
             Refused::MatchBudget => Drop::MatchBudget,
+            Refused::OfflineFull => Drop::OfflineLimit,
+        }
+    }
+}
+
+/// Why a connection was ended that had not broken the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Cut {
+    /// One and a half times its keep alive without a packet.
+    KeepAlive,
+    /// A packet that was begun did not end in time.
+    PacketTimeout,
+    /// A clean session's socket took nothing for too long.
+    Stall,
+    /// Memory was short.
+    Memory,
+}
+
+/// All of them, in the order of their numbers.
+pub const CUTS: [(Cut, &str); 4] = [
+    (Cut::KeepAlive, "keep_alive"),
+    (Cut::PacketTimeout, "packet_timeout"),
+    (Cut::Stall, "stall"),
+    (Cut::Memory, "memory"),
+];
+
+/// Why a filter was refused in a SUBACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FilterRefused {
+    /// 0x97: too many in the packet, the session or the group, or the store is full.
+    Quota,
+    /// 0x8F: malformed, too long, too deep, too many wildcards.
+    Invalid,
+    /// 0x87: a rule forbids it.
+    NotAuthorized,
+    /// What this broker does not offer, or a store that failed.
+    Other,
+}
+
+/// All of them, in the order of their numbers.
+pub const FILTER_REFUSALS: [(FilterRefused, &str); 4] = [
+    (FilterRefused::Quota, "quota"),
+    (FilterRefused::Invalid, "invalid"),
+    (FilterRefused::NotAuthorized, "not_authorized"),
+    (FilterRefused::Other, "other"),
+];
+
+impl FilterRefused {
+    /// Of a SUBACK code; `None` if it grants.
+    pub(crate) const fn of(code: u8) -> Option<FilterRefused> {
+        match Reason(code) {
+            Reason(0..=0x7F) => None,
+            Reason::QUOTA_EXCEEDED => Some(FilterRefused::Quota),
+            Reason::TOPIC_FILTER_INVALID => Some(FilterRefused::Invalid),
+            Reason::NOT_AUTHORIZED => Some(FilterRefused::NotAuthorized),
+            Reason(_) => Some(FilterRefused::Other),
         }
     }
 }
@@ -94,6 +158,12 @@ pub struct Counters {
     pub refused: u64,
     /// Connections taken over.
     pub takeovers: u64,
+    /// Of these, while retained messages were on their way to the loser.
+    pub takeovers_replaying: u64,
+    /// Times that a scan of retained messages waited for its client to make room.
+    pub scans_parked: u64,
+    /// Pages of retained messages asked of a shard that had not come as far as the asker.
+    pub scans_early: u64,
     /// Protocol violations.
     pub violations: u64,
     /// Store operations that ended refused or unknown.
@@ -103,10 +173,16 @@ pub struct Counters {
     /// Times that the matching of a topic visited more nodes than a publish may: refused ones, and those of
     /// another shard's publishes, which are matched whole.
     pub match_over_budget: u64,
+    /// Absent sessions for which nothing more may be kept, now.
+    pub offline_full: u64,
     /// By [`Drop`].
     pub drops: [u64; DROPS.len()],
     /// By [`Refused`].
     pub refusals: [u64; REFUSALS.len()],
+    /// By [`Cut`].
+    pub cuts: [u64; CUTS.len()],
+    /// Filters that a SUBACK refused, by [`FilterRefused`].
+    pub filters_refused: [u64; FILTER_REFUSALS.len()],
 }
 
 impl Counters {

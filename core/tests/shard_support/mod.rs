@@ -1,6 +1,8 @@
 //! A node for tests: real shards, a store that keeps a list and answers at once, and clients that are bytes.
 
-use std::collections::BTreeMap;
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mast_core::codec::{self, Packet, Version};
@@ -12,8 +14,7 @@ use mast_core::shard::input::{Effect, Input, Outbox, Step};
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::key::Key;
 use mast_core::store::port::{
-    CommitResult, Committed, CommittedEntry, Durability, LogEntry, LogPage, LogRead, Read, ReadResult,
-    Refusal, Restored, Write,
+    CommitResult, Committed, CommittedEntry, LogEntry, LogPage, LogRead, Read, ReadResult, Restored, Write,
 };
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::sys::Counters;
@@ -39,11 +40,11 @@ pub struct Node {
     log: Vec<CommittedEntry>,
     keys: BTreeMap<Key, (bytes::Bytes, u64)>,
     head: u64,
-    /// Commits of appends are refused as by a full disk.
-    pub full: bool,
     versions: BTreeMap<Client, Version>,
     /// Bytes that each client received and has not looked at.
     inbox: BTreeMap<Client, Vec<u8>>,
+    /// Clients whose sockets take nothing.
+    pub stalled: BTreeSet<Client>,
     /// Commits with an append so far.
     pub appends: usize,
 }
@@ -80,9 +81,9 @@ impl Node {
             log: Vec::new(),
             keys: BTreeMap::new(),
             head: 0,
-            full: false,
             versions: BTreeMap::new(),
             inbox: BTreeMap::new(),
+            stalled: BTreeSet::new(),
             appends: 0,
         };
         node.start(shards);
@@ -171,7 +172,17 @@ impl Node {
         }
     }
 
+    /// Memory is short.
+    pub fn relieve(&mut self) {
+        for shard in 0..self.shards.len() as u16 {
+            self.give(shard, Input::Relieve);
+        }
+    }
+
     fn flush(&mut self, shard: u16, id: ConnId) {
+        if self.stalled.contains(&Client { shard, slot: id.idx }) {
+            return;
+        }
         let Some(out) = self.shards[usize::from(shard)].output(id) else { return };
         let mut bytes = Vec::new();
         out.for_chunks(usize::MAX, |chunk| bytes.extend_from_slice(chunk));
@@ -205,9 +216,6 @@ impl Node {
 
     fn commit(&mut self, writes: Vec<Write>) -> CommitResult {
         let appends = writes.iter().any(|w| matches!(w, Write::Append(_)));
-        if appends && self.full {
-            return CommitResult::Refused(Refusal::Full);
-        }
         self.appends += usize::from(appends);
         let mut entries = Vec::new();
         for write in writes {
@@ -303,7 +311,7 @@ impl Node {
         let props = if v5 { [&[5, 0x11][..], &expiry.to_be_bytes()].concat() } else { Vec::new() };
         let flags = if expiry == 0 { 2 } else { 0 };
         let level = if v5 { 5 } else { 4 };
-        let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 60], &props, &text(client_id)];
+        let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id)];
         let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
         assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
         let identity = Identity { tenant: TenantId(0), principal: None };
@@ -317,7 +325,9 @@ impl Node {
         self.inbox.remove(&client);
         self.give(shard, Input::Admit { conn: client.id(), admission });
         assert!(self.is_open(client));
-        self.take(client);
+        let inbox = self.inbox.entry(client).or_default();
+        let connack = codec::cut(inbox, u32::MAX).expect("well-formed").expect("whole").total;
+        inbox.drain(..connack);
         client
     }
 

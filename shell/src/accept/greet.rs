@@ -2,6 +2,7 @@
 //! deadline, each bounded in bytes.
 
 use crate::accept::authenticate::refuse;
+use crate::accept::failures::Failure;
 use crate::accept::{Accepted, Acceptor, InForce};
 use crate::config::{Config, Listener};
 use crate::driver::mailbox::{Arrival, Mail, Permit};
@@ -104,6 +105,18 @@ impl Greeter {
     }
 
     fn note(&self, peer: &str, ended: &Ended) {
+        let failure = match ended {
+            Ended::Io(_) => Some(Failure::Error),
+            Ended::Late(_) => Some(Failure::Timeout),
+            Ended::Left => Some(Failure::Left),
+            Ended::Refused(_) => Some(Failure::Refused),
+            Ended::Violation(_) => Some(Failure::Violation),
+            // Counted with the bound.
+            Ended::Bound(_) => None,
+        };
+        if let Some(failure) = failure {
+            self.acceptor.failures.count(failure);
+        }
         let cause = match ended {
             Ended::Io(_) | Ended::Left => {
                 tracing::debug!(listener = %self.name, %peer, "ended before CONNACK: {ended}");

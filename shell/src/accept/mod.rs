@@ -2,9 +2,11 @@
 //! handed once to its shard.
 
 pub mod authenticate;
+pub mod failures;
 pub mod greet;
 
 use crate::accept::authenticate::Authenticator;
+use crate::accept::failures::Failures;
 use crate::accept::greet::Greeter;
 use crate::config::{Config, Endpoint, Listener};
 use crate::driver::clock::Clock;
@@ -39,6 +41,8 @@ pub struct Acceptor {
     pub authenticator: Arc<Authenticator>,
     /// How many may.
     pub admission: Arc<Admission>,
+    /// What ended connections before CONNACK.
+    pub failures: Arc<Failures>,
     /// Mailboxes of the shards.
     pub shards: Vec<Arc<Mailbox>>,
     /// Log lines about clients, by cause.

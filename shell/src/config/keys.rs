@@ -191,13 +191,20 @@ section! {
     }
 }
 
+choice! {
+    /// What happens when an absent session has all that may be kept for it.
+    WhenFull { DropOldest = "drop-oldest", RefuseNew = "refuse-new" }
+}
+
 section! {
-    /// Messages for sessions whose client is away. The limits apply to each session, when its client returns; the oldest messages give way.
+    /// Messages for sessions whose client is away. The limits apply to each session.
     Offline {
         /// Greatest number of messages.
         max_messages: u64 = "10000", Kind::Int { min: 0, max: u64::MAX };
         /// Greatest number of payload and topic bytes.
         max_bytes: u64 = "64MiB", Kind::Size { min: 0, max: u64::MAX };
+        /// What happens beyond: `drop-oldest` drops the session's oldest messages when its client returns, and counts them; `refuse-new` refuses publishes of QoS 1 and 2 that the session would get with 0x97 (MQTT 3.x: disconnected).
+        when_full: WhenFull = "drop-oldest", Kind::Choice(WhenFull::WORDS);
         /// Greatest age.
         max_age: Duration = "7d", Kind::Time { min_ms: SECOND, max_ms: 3_650 * DAY };
         /// Keep QoS 0 messages for subscriptions of QoS 1 and 2 as well.

@@ -88,5 +88,7 @@ section! {
         memory_refuse_percent: u8 = "80", Kind::Int { min: 1, max: 100 };
         /// Percent of the budget from which connections that have published are not read.
         memory_pause_percent: u8 = "90", Kind::Int { min: 1, max: 100 };
+        /// Percent of the budget from which the QoS 0 consumers with most bytes waiting are cut, twice a second an eighth of them.
+        memory_cut_percent: u8 = "95", Kind::Int { min: 1, max: 100 };
     }
 }

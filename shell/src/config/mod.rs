@@ -16,7 +16,9 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, ConfigErrors, Origin};
-pub use keys::{Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, Store, UsernameFrom};
+pub use keys::{
+    Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, Store, UsernameFrom, WhenFull,
+};
 pub use layers::{Layers, Setting};
 pub use limits::Limits;
 pub use listeners::{Endpoint, Listener, TlsFiles, WsSettings};
@@ -175,6 +177,11 @@ fn check_tenants(layers: &mut Layers, tenants: &Tenants) {
 
 fn check_memory(layers: &mut Layers, limits: &Limits) {
     let (refuse, pause) = (limits.memory_refuse_percent, limits.memory_pause_percent);
+    let cut = limits.memory_cut_percent;
+    if pause > cut {
+        let what = format!("pausing publishers ({pause}) comes before cutting consumers ({cut})");
+        invalid(layers, &["limits", "memory_pause_percent"], what);
+    }
     if refuse > pause {
         let what = format!("refusing connections ({refuse}) comes before pausing publishers ({pause})");
         invalid(layers, &["limits", "memory_refuse_percent"], what);

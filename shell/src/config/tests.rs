@@ -167,6 +167,7 @@ fn what_contradicts_itself_is_refused() {
         ("[admin]\nbind = \"18083\"", "not an address with a port"),
         ("[mqtt]\naccept_v3 = false\naccept_v5 = false", "no MQTT version is left"),
         ("[limits]\nmemory_refuse_percent = 99", "comes before pausing"),
+        ("[limits]\nmemory_pause_percent = 99", "comes before cutting"),
         ("[store]\nmax_bytes = \"100MiB\"", "fewer than four journal files"),
     ] {
         let error = mistakes(text);

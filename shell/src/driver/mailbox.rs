@@ -53,6 +53,8 @@ pub enum Mail {
     Auth(OpId, AuthAnswer),
     /// New settings.
     Reconfigure(Box<Settings>, Option<Arc<Acl>>),
+    /// Memory is short.
+    Relieve,
     /// Say goodbye to all clients.
     Drain(Reason),
 }
@@ -67,6 +69,7 @@ impl Mail {
             | Mail::Store(_)
             | Mail::Auth(..)
             | Mail::Reconfigure(..)
+            | Mail::Relieve
             | Mail::Drain(_) => 1,
         }
     }

@@ -303,6 +303,7 @@ fn take_mail(driver: &mut Driver, now: Now, mail: Mail) -> Option<ConnId> {
         Mail::Peer(from, msg) => driver.hand(now, Input::Peer { from, msg }),
         Mail::Auth(op, answer) => driver.hand(now, Input::AuthDone { op, answer }),
         Mail::Reconfigure(settings, acl) => driver.hand(now, Input::Reconfigure { settings, acl }),
+        Mail::Relieve => driver.hand(now, Input::Relieve),
         Mail::Drain(reason) => driver.hand(now, Input::Drain { reason }),
     }
     None

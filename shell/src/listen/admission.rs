@@ -475,10 +475,10 @@ mod tests {
     fn under_memory_pressure_nobody_becomes_a_tenants_client() {
         let name: Arc<str> = "main".into();
         let admission = admission(&[]);
-        admission.pressure.set(85, 80, 90);
+        admission.pressure.set(85, 80, 90, 95);
         let mut admitted = admission.admit(&name, 0, None, NOW).expect("room");
         assert_eq!(admitted.belongs_to(TenantId(0)), Err(Refusal::Memory));
-        admission.pressure.set(10, 80, 90);
+        admission.pressure.set(10, 80, 90, 95);
         assert_eq!(admitted.belongs_to(TenantId(0)), Ok(()));
     }
 }

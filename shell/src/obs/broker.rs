@@ -6,7 +6,7 @@ use crate::obs::Metrics;
 use crate::obs::metrics::Samples;
 use crate::store::StoreClient;
 use crate::store::stats::SYNC_BUCKETS;
-use mast_core::sys::{Counters, DROPS, REFUSALS, TenantCounters};
+use mast_core::sys::{CUTS, Counters, DROPS, FILTER_REFUSALS, REFUSALS, TenantCounters};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -78,6 +78,16 @@ fn shard_samples(setups: &[Arc<ShardSetup>], out: &mut Samples) {
         let labels = [("reason", word)];
         out.counter("mast_dropped_total", "Messages not delivered.", &labels, sum.drops[reason as usize]);
     }
+    for (cut, word) in CUTS {
+        let help = "Connections ended that had not broken the protocol.";
+        out.counter("mast_connections_cut_total", help, &[("reason", word)], sum.cuts[cut as usize]);
+    }
+    for (refused, word) in FILTER_REFUSALS {
+        let value = sum.filters_refused[refused as usize];
+        out.counter("mast_subscribe_refused_total", "Filters refused in SUBACK.", &[("reason", word)], value);
+    }
+    let help = "Absent sessions with all that may be kept for them (offline.when_full = \"refuse-new\").";
+    out.gauge("mast_offline_full_sessions", help, &[], sum.offline_full);
     for (refused, word) in REFUSALS {
         let help = "QoS 1 and 2 publishes refused by a limit, before anything was stored or delivered.";
         let value = sum.refusals[refused as usize];
@@ -110,10 +120,13 @@ fn add(sum: &mut Counters, other: &Counters) {
     sum.store_failures += other.store_failures;
     sum.canary += other.canary;
     sum.match_over_budget += other.match_over_budget;
+    sum.offline_full += other.offline_full;
     for (mine, theirs) in sum.drops.iter_mut().zip(other.drops) {
         *mine += theirs;
     }
-    for (mine, theirs) in sum.refusals.iter_mut().zip(other.refusals) {
+    let others = other.refusals.iter().chain(&other.cuts).chain(&other.filters_refused);
+    let mine = sum.refusals.iter_mut().chain(&mut sum.cuts).chain(&mut sum.filters_refused);
+    for (mine, theirs) in mine.zip(others) {
         *mine += theirs;
     }
 }

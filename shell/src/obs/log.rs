@@ -1,6 +1,16 @@
 //! Structured logs: set-up, text of clients made harmless, repetition held back.
 
-use std::{collections::HashMap, fmt, hash::Hash, io::IsTerminal, sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::Hash,
+    io::IsTerminal,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, registry::LookupSpan, reload};
@@ -102,6 +112,7 @@ pub struct RateLimited<K> {
     interval: Duration,
     max_causes: usize,
     causes: Mutex<HashMap<K, Cause>>,
+    held_back: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -113,7 +124,12 @@ struct Cause {
 impl<K: Eq + Hash> RateLimited<K> {
     /// At most `max_causes` causes are told apart at a time.
     pub fn new(interval: Duration, max_causes: usize) -> Self {
-        Self { interval, max_causes, causes: Mutex::new(HashMap::new()) }
+        Self { interval, max_causes, causes: Mutex::new(HashMap::new()), held_back: AtomicU64::new(0) }
+    }
+
+    /// Events that were held back so far.
+    pub fn held_back(&self) -> u64 {
+        self.held_back.load(Ordering::Relaxed)
     }
 
     /// `Some(n)`: log it, and say that `n` events like it were held back since the last one. `now` counts from
@@ -123,12 +139,14 @@ impl<K: Eq + Hash> RateLimited<K> {
         if causes.len() >= self.max_causes && !causes.contains_key(&cause) {
             causes.retain(|_, c| c.next > now || c.suppressed > 0);
             if causes.len() >= self.max_causes {
+                self.held_back.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
         }
         let entry = causes.entry(cause).or_insert(Cause { next: now, suppressed: 0 });
         if now < entry.next {
             entry.suppressed += 1;
+            self.held_back.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         entry.next = now + self.interval;

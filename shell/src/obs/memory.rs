@@ -1,5 +1,6 @@
 //! How much of the memory budget is in use, and what follows from it: from one share on no client is taken,
-//! from the next on publishers are not read. The kernel's out-of-memory killer asks nobody.
+//! from the next on publishers are not read, and from the last on consumers to whom nothing is owed are cut. The
+//! kernel's out-of-memory killer asks nobody.
 
 use std::{
     sync::{
@@ -24,8 +25,8 @@ pub struct Pressure {
 
 impl Pressure {
     /// `percent` of the budget is in use.
-    pub fn set(&self, percent: u64, refuse: u8, pause: u8) -> u8 {
-        let level = u8::from(percent >= u64::from(refuse)) + u8::from(percent >= u64::from(pause));
+    pub fn set(&self, percent: u64, refuse: u8, pause: u8, cut: u8) -> u8 {
+        let level = [refuse, pause, cut].into_iter().filter(|from| percent >= u64::from(*from)).count() as u8;
         self.level.store(level, Ordering::Relaxed);
         level
     }
@@ -46,7 +47,7 @@ impl Pressure {
         metrics.register(move |samples| {
             let budget = pressure.budget.load(Ordering::Relaxed);
             samples.gauge("mast_memory_budget_bytes", "Memory that the broker may use.", &[], budget);
-            let help = "0: enough memory; 1: no clients are taken; 2: publishers are not read either.";
+            let help = "0: enough memory; 1: no clients are taken; 2: publishers are not read either; 3: consumers are cut.";
             samples.gauge(
                 "mast_memory_pressure",
                 help,
@@ -57,8 +58,8 @@ impl Pressure {
     }
 }
 
-/// Looks at the memory for as long as it is polled. `limits` gives those in force.
-pub async fn watch(pressure: Arc<Pressure>, limits: impl Fn() -> Limits) {
+/// Looks at the memory for as long as it is polled. `limits` gives those in force, `cut` has connections cut.
+pub async fn watch(pressure: Arc<Pressure>, limits: impl Fn() -> Limits, cut: impl Fn()) {
     let mut last = 0;
     loop {
         let limits = limits();
@@ -71,9 +72,17 @@ pub async fn watch(pressure: Arc<Pressure>, limits: impl Fn() -> Limits) {
             pressure.budget.store(budget, Ordering::Relaxed);
             let percent = used.saturating_mul(100) / budget;
             let (refuse, pause) = (limits.memory_refuse_percent, limits.memory_pause_percent);
-            let level = pressure.set(percent, refuse, pause);
+            let level = pressure.set(percent, refuse, pause, limits.memory_cut_percent);
+            if level == 3 {
+                cut();
+            }
             if level != last {
-                let does = ["all is taken", "new clients are refused", "publishers are not read"];
+                let does = [
+                    "all is taken",
+                    "new clients are refused",
+                    "publishers are not read",
+                    "large QoS 0 consumers are cut",
+                ];
                 tracing::warn!(percent, budget, "memory: {}", does[usize::from(level)]);
                 last = level;
             }
@@ -89,8 +98,10 @@ mod tests {
     #[test]
     fn the_levels_follow_the_percentages() {
         let pressure = Pressure::default();
-        for (percent, level) in [(0, 0), (79, 0), (80, 1), (90, 2), (200, 2), (85, 1), (1, 0)] {
-            assert_eq!(pressure.set(percent, 80, 90), level, "{percent}");
+        for (percent, level) in
+            [(0, 0), (79, 0), (80, 1), (90, 2), (94, 2), (95, 3), (200, 3), (85, 1), (1, 0)]
+        {
+            assert_eq!(pressure.set(percent, 80, 90, 95), level, "{percent}");
             assert_eq!((pressure.refuses(), pressure.pauses()), (level >= 1, level >= 2));
         }
     }

@@ -1,13 +1,16 @@
 //! A model client: speaks MQTT 3.1.1 or 5 through the codec, keeps the state machines that the
 //! specification asks of a client, and notes facts. Its session state outlives its connections.
 
+mod exchange;
 pub mod receive;
 pub mod send;
 pub mod strange;
 
+pub use self::exchange::{AuthStart, Exchange, METHOD, Spoil};
 use crate::facts::{Fact, Publication, Uid};
 use crate::ledger::Ledger;
 use crate::oracles::Judges;
+use crate::oracles::foreign::ForeignReader;
 use crate::oracles::wire::LinkWire;
 use crate::scenario::{ClientSpec, FilterSpec};
 use mast_core::codec::Version;
@@ -66,6 +69,8 @@ pub struct Wire {
     pub buf: Vec<u8>,
     /// Judges both directions.
     pub judge: LinkWire,
+    /// Reads beside us, if this run has it.
+    pub foreign: Option<ForeignReader>,
     /// Aliases that the server set.
     pub aliases_in: BTreeMap<u16, String>,
     /// Aliases that we set.
@@ -74,6 +79,8 @@ pub struct Wire {
     pub alias_maximum: u16,
     /// The server's Receive Maximum.
     pub receive_maximum: u16,
+    /// Enhanced authentication, if the connection began with it.
+    pub exchange: Option<Exchange>,
 }
 
 /// What a call needs of its surroundings.
@@ -130,13 +137,15 @@ pub struct Client {
     pub gone: bool,
     /// Of a stranger: what it has told of itself.
     pub strange: strange::Strange,
+    /// A foreign decoder reads all that it gets.
+    pub foreign: bool,
     next_id: u16,
 }
 
 impl Client {
     /// A client that has never connected.
     #[must_use]
-    pub fn new(index: usize, spec: ClientSpec) -> Client {
+    pub fn new(index: usize, spec: ClientSpec, foreign: bool) -> Client {
         Client {
             index,
             spec,
@@ -151,6 +160,7 @@ impl Client {
             numbers: BTreeMap::new(),
             gone: false,
             strange: strange::Strange::default(),
+            foreign,
             next_id: 1,
         }
     }

@@ -24,6 +24,9 @@ impl Client {
         }
         let Some(wire) = &mut self.wire else { return };
         wire.buf.extend_from_slice(bytes);
+        if let Some(Err(how)) = wire.foreign.as_mut().map(|foreign| foreign.feed(bytes)) {
+            ctx.broken = Some(how);
+        }
         let buf = std::mem::take(&mut wire.buf);
         let mut at = 0;
         let limit = if self.spec.max_packet > 0 { self.spec.max_packet } else { u32::MAX };
@@ -31,9 +34,15 @@ impl Client {
             match codec::cut(&buf[at..], limit) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
+                    let whole = &buf[at..at + frame.total];
                     at += frame.total;
                     match codec::decode(&frame, self.version()) {
-                        Ok(packet) => self.packet(ctx, &packet),
+                        Ok(packet) => {
+                            self.compare(ctx, whole, &packet);
+                            if ctx.broken.is_none() {
+                                self.packet(ctx, &packet);
+                            }
+                        }
                         Err(violation) => {
                             ctx.broken = Some(format!("packet does not decode: {violation}: {frame:?}"));
                         }
@@ -44,6 +53,14 @@ impl Client {
         }
         if let Some(wire) = &mut self.wire {
             wire.buf = buf[at..].to_vec();
+        }
+    }
+
+    /// The foreign decoder must see the same packet.
+    fn compare(&mut self, ctx: &mut Ctx<'_>, frame: &[u8], packet: &Packet<'_>) {
+        let foreign = self.wire.as_mut().and_then(|wire| wire.foreign.as_mut());
+        if let Some(Err(how)) = foreign.map(|foreign| foreign.agrees(frame, packet)) {
+            ctx.broken = Some(how);
         }
     }
 
@@ -74,7 +91,8 @@ impl Client {
                 ctx.note(Fact::Goodbye { client: self.index, reason: goodbye.reason.0 });
                 ctx.close = true;
             }
-            Packet::PingResp | Packet::Auth(_) => {}
+            Packet::PingResp => {}
+            Packet::Auth(auth) => self.challenged(ctx, auth),
             Packet::Connect(_) | Packet::Subscribe(_) | Packet::Unsubscribe(_) | Packet::PingReq => {
                 ctx.broken = Some(format!("server sent {packet:?}"));
             }
@@ -148,6 +166,7 @@ impl Client {
             retain: publish.retain,
             packet_id: publish.packet_id,
             ids: publish.props.subscription_ids().collect(),
+            expiry: publish.props.message_expiry(),
             repeated,
         }));
         match publish.qos {

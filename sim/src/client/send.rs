@@ -1,7 +1,8 @@
 //! What a client sends of its own accord.
 
-use super::{Client, Ctx, OutPublish, OutStage, Queued, Wire};
+use super::{AuthStart, Client, Ctx, Exchange, OutPublish, OutStage, Queued, Spoil, Wire};
 use crate::facts::{Fact, Uid, payload};
+use crate::oracles::foreign::ForeignReader;
 use crate::oracles::wire::LinkWire;
 use crate::scenario::{FilterSpec, WillSpec};
 use mast_core::codec::{
@@ -31,7 +32,14 @@ impl Client {
     }
 
     /// Begins a connection on `link`.
-    pub fn connect(&mut self, ctx: &mut Ctx<'_>, link: usize, clean: bool, will: Option<&WillSpec>) {
+    pub fn connect(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        link: usize,
+        clean: bool,
+        will: Option<&WillSpec>,
+        auth: Option<AuthStart>,
+    ) {
         self.lost();
         if clean {
             // A client that starts clean gives its own state up with the CONNECT, whatever comes of it.
@@ -45,10 +53,12 @@ impl Client {
             online: false,
             buf: Vec::new(),
             judge: LinkWire::new(&self.spec),
+            foreign: self.foreign.then(|| ForeignReader::new(self.spec.v5, self.spec.max_packet)),
             aliases_in: BTreeMap::new(),
             aliases_out: BTreeMap::new(),
             alias_maximum: 0,
             receive_maximum: V3_WINDOW,
+            exchange: auth.map(Exchange::new),
         });
         let mut props = PropsBuf::new();
         if self.spec.v5 {
@@ -81,9 +91,12 @@ impl Client {
                 payload,
             }),
             username: Some(&username),
-            password: Some(b"right"),
+            password: auth.is_none().then_some(b"right"),
         });
         ctx.note(Fact::ConnectSent { client: self.index, link, clean, will: will_uid });
+        if auth.is_some_and(|auth| auth.spoil == Spoil::Method) {
+            self.note_spoiled(ctx, link, Spoil::Method);
+        }
         self.put(ctx, &packet);
     }
 
@@ -101,6 +114,10 @@ impl Client {
         }
         if spec.alias_maximum > 0 {
             list.push(Property::TopicAliasMaximum(spec.alias_maximum));
+        }
+        if let Some(exchange) = self.wire.as_ref().and_then(|wire| wire.exchange.as_ref()) {
+            list.push(Property::AuthMethod(exchange.method()));
+            list.push(Property::AuthData(b""));
         }
         for property in &list {
             if props.push(property).is_err() {

@@ -38,6 +38,8 @@ impl Client {
             aliases_out: BTreeMap::new(),
             alias_maximum: 0,
             receive_maximum: 0,
+            exchange: None,
+            foreign: None,
         });
     }
 

@@ -51,6 +51,7 @@ pub fn scenario_of(data: &[u8]) -> Scenario {
         ops,
         faults,
         calm_at_ms: end + 1_000,
+        rights: Vec::new(),
     }
 }
 
@@ -74,6 +75,7 @@ fn knobs(s: &mut Source<'_>) -> Knobs {
         share_strategy: of(rest, 6, [0, 2, 3, 4]) as u8,
         share_absence_ms: 500,
         sys_interval_ms: 0,
+        offline_refuse_new: rest >> 4 & 3 > 1 && windows & 1 == 1,
     }
 }
 
@@ -89,6 +91,8 @@ fn world(s: &mut Source<'_>) -> WorldKnobs {
         store_delay_us: of(store, 2, [10, 500, 10_000, 100_000]),
         sync_us: of(store, 4, [10, 2_000, 20_000, 300_000]),
         auth_us: of(store, 6, [0, 0, 1_000, 50_000]),
+        keeps_unneeded: false,
+        foreign: true,
     }
 }
 
@@ -108,6 +112,7 @@ fn clients(s: &mut Source<'_>) -> Vec<ClientSpec> {
         keep_alive: 0,
         role,
         reconnect_ms: if role == Role::Stranger { 0 } else { 100 },
+        auth_steps: 0,
     };
     clients.push(plain(STRANGE_TENANT, "stranger", Role::Stranger));
     clients.push(plain(0, "observer", Role::Observer));
@@ -137,6 +142,7 @@ fn client(s: &mut Source<'_>, tenant: u8, name: &str) -> ClientSpec {
         keep_alive: if limits >> 7 == 1 { 4 } else { 0 },
         role: Role::Any,
         reconnect_ms: if kind >> 3 & 1 == 1 { 50 } else { 0 },
+        auth_steps: 0,
     }
 }
 

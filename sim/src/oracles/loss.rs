@@ -4,6 +4,7 @@
 use super::{Oracle, Rest};
 use crate::facts::{Fact, Publication};
 use crate::ledger::{Known, Ledger, SessionFacts};
+use mast_core::authz::Access;
 use mast_core::sys::Drop;
 
 /// Bytes of a PUBLISH beside topic and payload, at most, in these scenarios.
@@ -50,8 +51,16 @@ impl Oracle for Loss {
 
 /// True if the publication is owed and missing.
 fn owed(client: usize, session: &SessionFacts, publication: &Publication, ledger: &Ledger) -> bool {
-    let (Some(sent), Some(_)) = (publication.sent_at, publication.acked_at) else { return false };
+    let (Some(sent), Some(acked)) = (publication.sent_at, publication.acked_at) else { return false };
     let spec = &ledger.clients[client];
+    // What the rules do not allow for sure is not owed.
+    let publisher = &ledger.clients[publication.client].name;
+    let may_publish = ledger.rights.verdict(publisher, Access::Publish, &publication.topic, sent, acked);
+    let may_receive =
+        ledger.rights.verdict(&spec.name, Access::Receive, &publication.topic, sent, ledger.now);
+    if may_publish != Known::Yes || may_receive != Known::Yes {
+        return false;
+    }
     if publication.tenant != spec.tenant
         || publication.qos == 0
         || publication.clear

@@ -1,11 +1,15 @@
 //! Oracles: each judges the facts by one promise. They share the ledger and nothing else.
 
+pub mod auth;
+pub mod expiry;
+pub mod foreign;
 pub mod loss;
 pub mod matching;
 pub mod once;
 pub mod order;
 pub mod present;
 pub mod retained;
+pub mod rights;
 pub mod shared;
 pub mod wills;
 pub mod wire;
@@ -68,6 +72,9 @@ impl Default for Judges {
                 Box::new(wills::Wills::default()),
                 Box::new(retained::Retained::default()),
                 Box::new(loss::Loss),
+                Box::new(rights::RightsOracle::default()),
+                Box::new(auth::Authentication::default()),
+                Box::new(expiry::Expiry),
             ],
             failure: None,
         }

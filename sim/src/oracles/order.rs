@@ -3,7 +3,8 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact, Uid};
-use crate::ledger::{Ledger, SubFacts};
+use crate::ledger::{Known, Ledger, SubFacts};
+use mast_core::authz::Access;
 use std::collections::BTreeMap;
 
 /// Receiver and incarnation, publisher, topic, QoS of publish and of delivery.
@@ -63,6 +64,12 @@ impl Order {
             // What was sent again starts its expiry anew; the copy that came in order may have expired.
             let expiry = u64::from(publication.expiry_secs) * 1_000_000;
             if publication.sends > 1 && expiry > 0 && sent + expiry < ledger.now {
+                return Ok(());
+            }
+            // The copy that came in order may have been refused, by rules that were changed since.
+            let user = &ledger.clients[publication.client].name;
+            let allowed = ledger.rights.verdict(user, Access::Publish, &delivery.topic, sent, ledger.now);
+            if publication.sends > 1 && allowed != Known::Yes {
                 return Ok(());
             }
             // A store that loses one write and takes the next reorders what the client sends again.

@@ -45,7 +45,8 @@ impl Oracle for Retained {
         let watched = |tenant: u8| {
             ledger.clients.iter().any(|spec| spec.role == Role::Observer && spec.tenant == tenant)
         };
-        for (key, uid) in kept.iter().filter(|(key, _)| watched(key.0)) {
+        let restricted = |key: &(u8, String)| ledger.rights.is_restricted(&key.1);
+        for (key, uid) in kept.iter().filter(|(key, _)| watched(key.0) && !restricted(key)) {
             let expires = uid.is_some_and(|u| ledger.publications[u as usize].expiry_secs > 0);
             match self.found.get(key) {
                 Some(found) if found == uid => {}
@@ -61,7 +62,7 @@ impl Oracle for Retained {
         let topics: BTreeSet<(u8, String)> = ledger
             .publications
             .iter()
-            .filter(|p| p.retain && p.acked_at.is_some())
+            .filter(|p| p.retain && p.acked_at.is_some() && !ledger.rights.is_restricted(&p.topic))
             .map(|p| (p.tenant, p.topic.clone()))
             .collect();
         topics.iter().try_for_each(|key| last_write(key, kept.get(key).copied().flatten(), ledger))

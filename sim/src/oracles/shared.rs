@@ -51,6 +51,11 @@ impl Oracle for SharedGroups {
             | Fact::Crashed { .. }
             | Fact::LateConnect { .. }
             | Fact::Overtaken { .. }
+            | Fact::AuthDecided { .. }
+            | Fact::AuthSpoiled { .. }
+            | Fact::AuthContinued { .. }
+            | Fact::Reauthenticated { .. }
+            | Fact::ClockSet { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),
@@ -116,6 +121,7 @@ impl SharedGroups {
                 || !sub.matches(&publication.topic)
                 || sub.since.is_none_or(|since| since >= sent)
                 || is_excused(publication, ledger)
+                || ledger.rights.is_restricted(&publication.topic)
             {
                 continue;
             }

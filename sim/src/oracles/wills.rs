@@ -88,6 +88,11 @@ impl Oracle for Wills {
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
             | Fact::LateConnect { .. }
+            | Fact::AuthDecided { .. }
+            | Fact::AuthSpoiled { .. }
+            | Fact::AuthContinued { .. }
+            | Fact::Reauthenticated { .. }
+            | Fact::ClockSet { .. }
             | Fact::Restarted
             | Fact::Calm
             | Fact::AllGone => Ok(()),
@@ -100,7 +105,8 @@ impl Oracle for Wills {
             let promised = publication.qos > 0
                 && is_watched(publication.tenant, will.sent_at, ledger)
                 && !ledger.store_harmed
-                && !ledger.crash_excuses;
+                && !ledger.crash_excuses
+                && !ledger.rights.is_restricted(&publication.topic);
             if will.due == Due::Yes && will.seen == 0 && promised {
                 return Err(format!("will {uid} of client {} never came", will.client));
             }

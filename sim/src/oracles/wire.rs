@@ -85,6 +85,7 @@ impl LinkWire {
                 }
                 return Ok(());
             }
+            Packet::Auth(_) if !self.connack => return Ok(()),
             _ if !self.connack => return Err("packet before CONNACK".to_owned()),
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Scenarios from seeds. Whole features are drawn on or off per run (a swarm), so that each gets runs in
 //! which nothing else is in its way; small bounds are drawn often, so that the rare paths are walked.
 
+use super::later;
 use super::{
     ClientSpec, Fault, FilterSpec, Knobs, Op, Role, Scenario, TimedFault, TimedOp, Topology, WillSpec,
     WorldKnobs,
@@ -28,7 +29,7 @@ struct Swarm {
     big: bool,
 }
 
-const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "b/x", "b/x/y", "b", "s/1"];
+pub(crate) const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "b/x", "b/x/y", "b", "s/1"];
 const FILTERS: [&str; 11] = ["a", "a/b", "a/+", "a/#", "#", "b/x", "+/x", "b/+/y", "b/#", "s/#", "+"];
 const GROUPS: [&str; 4] = ["$share/g/s/#", "$share/g/a/#", "$share/h/a/+", "$share/g/b/x"];
 
@@ -55,18 +56,27 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
         small: d.chance(60),
         big: d.chance(15),
     };
+    // What was added later has draws of its own, so that seeds mean what they meant.
+    let mut later = Draw::new(seed, 78);
     let calm_at_ms = d.range(4_000, 30_000);
     let clients = clients(d, swarm);
     let ops = ops(d, swarm, &clients, calm_at_ms);
-    Scenario {
+    let shards = d.range(1, u64::from(shards.max(1))) as u16;
+    let mut knobs = knobs(d, swarm);
+    // Drawn apart, so that all else of a seed stays what it was before there was this choice.
+    knobs.offline_refuse_new = knobs.offline_messages < 1_000 && Draw::new(seed, 78).chance(50);
+    let mut scenario = Scenario {
         seed,
-        topology: Topology { shards: d.range(1, u64::from(shards.max(1))) as u16, tenants: 3, clients },
-        knobs: knobs(d, swarm),
-        world: world(d, swarm),
+        topology: Topology { shards, tenants: 3, clients },
+        knobs,
+        world: world(d, &mut later, swarm),
         ops,
         faults: faults(d, swarm, calm_at_ms),
         calm_at_ms,
-    }
+        rights: Vec::new(),
+    };
+    later::add(&mut scenario, &mut later);
+    scenario
 }
 
 fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
@@ -89,11 +99,12 @@ fn knobs(d: &mut Draw, swarm: Swarm) -> Knobs {
         offline_messages: if d.chance(15) { d.range(1, 20) } else { 10_000 },
         share_strategy: d.below(5) as u8,
         share_absence_ms: *d.pick(&[500, 2_000, 30_000]),
+        offline_refuse_new: false,
         sys_interval_ms: if d.chance(20) { 1_000 } else { 0 },
     }
 }
 
-fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
+fn world(d: &mut Draw, later: &mut Draw, swarm: Swarm) -> WorldKnobs {
     WorldKnobs {
         net_delay_us: *d.pick(&[10, 1_000, 20_000, 200_000]),
         chunk: *d.pick(&[1, 7, 64, 1_000, 65_536]),
@@ -104,6 +115,8 @@ fn world(d: &mut Draw, swarm: Swarm) -> WorldKnobs {
         store_delay_us: *d.pick(&[10, 500, 10_000, 100_000]),
         sync_us: *d.pick(&[10, 2_000, 20_000, 300_000]),
         auth_us: *d.pick(&[0, 1_000, 50_000]),
+        keeps_unneeded: later.chance(50),
+        foreign: true,
     }
 }
 
@@ -130,6 +143,7 @@ fn clients(d: &mut Draw, swarm: Swarm) -> Vec<ClientSpec> {
             keep_alive: 0,
             role: Role::Observer,
             reconnect_ms: 100,
+            auth_steps: 0,
         });
     }
     clients
@@ -154,6 +168,7 @@ fn client(d: &mut Draw, swarm: Swarm, tenant: u8, name: String, role: Role) -> C
         keep_alive: if d.chance(20) { d.range(1, 10) as u16 } else { 0 },
         role,
         reconnect_ms: if d.chance(60) { d.range(10, 2_000) } else { 0 },
+        auth_steps: 0,
     }
 }
 

@@ -2,6 +2,7 @@
 //! a fuzzer or a hand; the executor is [`crate::world::run`]. Times are milliseconds of virtual time.
 
 pub mod generate;
+mod later;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,9 @@ pub struct Scenario {
     pub faults: Vec<TimedFault>,
     /// When the safety phase ends: faults stop, everybody reconnects and drains.
     pub calm_at_ms: u64,
+    /// Who may do what, from when on, by time; the first from the beginning. None: all is allowed.
+    #[serde(default)]
+    pub rights: Vec<TimedRules>,
 }
 
 /// Shards and clients.
@@ -58,6 +62,9 @@ pub struct ClientSpec {
     pub role: Role,
     /// Comes back by itself after its connection was lost, so many ms later; 0 = only when told.
     pub reconnect_ms: u64,
+    /// Steps of enhanced authentication with which it connects (MQTT 5); 0 = with a password.
+    #[serde(default)]
+    pub auth_steps: u8,
 }
 
 /// What a client does.
@@ -92,6 +99,9 @@ pub struct Knobs {
     /// 0 memory, 1 stored, 2 synced.
     pub durability: u8,
     pub offline_messages: u64,
+    /// Beyond, publishes are refused instead of old messages dropped.
+    #[serde(default)]
+    pub offline_refuse_new: bool,
     /// 0 round robin, 1 random, 2 sticky, 3 hash of client, 4 hash of topic.
     pub share_strategy: u8,
     pub share_absence_ms: u64,
@@ -117,6 +127,13 @@ pub struct WorldKnobs {
     pub sync_us: u64,
     /// Largest delay of authentication, µs.
     pub auth_us: u64,
+    /// The store keeps a tenant's log as long as any shard has no session that reads it, as if its
+    /// retention were long; otherwise what nobody needs goes at once.
+    #[serde(default = "yes")]
+    pub keeps_unneeded: bool,
+    /// A foreign decoder reads every packet beside ours.
+    #[serde(default = "yes")]
+    pub foreign: bool,
 }
 
 /// An operation of a client.
@@ -204,6 +221,8 @@ pub enum Op {
         /// Over a new connection; the old one stays open.
         anew: bool,
     },
+    /// AUTH 0x19, where the connection began with enhanced authentication.
+    Reauthenticate,
 }
 
 /// A will.
@@ -271,4 +290,44 @@ pub enum Fault {
         /// ms.
         ms: u64,
     },
+    /// The wall clock is set forward or back; the monotonic clock does not notice.
+    SetClock {
+        /// ms.
+        by_ms: i64,
+    },
+}
+
+/// Rules that are in use from some time on, until the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimedRules {
+    /// From when.
+    pub at_ms: u64,
+    /// All of them; what none allows is forbidden.
+    pub rules: Vec<RuleSpec>,
+}
+
+/// A rule; see `mast_core::authz`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleSpec {
+    /// For one user, or for all, with `%c` for the client's id.
+    pub user: Option<String>,
+    /// What it says.
+    pub grant: GrantSpec,
+    /// About which topics.
+    pub filter: String,
+}
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "named for what they grant")]
+pub enum GrantSpec {
+    Read,
+    Write,
+    ReadWrite,
+    Deny,
+}
+
+/// For scenarios that were written down before a knob was there.
+fn yes() -> bool {
+    true
 }

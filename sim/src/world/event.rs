@@ -12,6 +12,8 @@ pub enum Event {
     Op(usize),
     /// A fault of the scenario.
     Fault(usize),
+    /// Rules of the scenario come into use.
+    Rights,
     /// The safety phase ends.
     Calm,
     /// The node is back.
@@ -62,6 +64,7 @@ impl Event {
         match self {
             Event::Op(_) => "operation",
             Event::Fault(_) => "fault",
+            Event::Rights => "rights",
             Event::Calm | Event::Restart | Event::Final(_) => "phase",
             Event::ToServer { .. } => "bytes to server",
             Event::FinToServer { .. } => "fin to server",

@@ -7,7 +7,7 @@ use crate::facts::Fact;
 use crate::oracles::Rest;
 use crate::scenario::{FilterSpec, Role};
 use mast_core::store::key::Space;
-use mast_core::sys::Drop;
+use mast_core::sys::{Drop, Refused};
 
 /// Time to come back, µs.
 const DRAIN: u64 = 60_000_000;
@@ -17,6 +17,17 @@ const QUIET: u64 = 20_000_000;
 const PATIENCE: u64 = 1_200_000_000;
 /// Time for the observers' last look, and for leaving, µs.
 const LOOK: u64 = 20_000_000;
+
+/// What the shards counted in this life of the node, for the marks.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    refused: u64,
+    spilled: u64,
+    replayed: u64,
+    parked: u64,
+    early: u64,
+    replaying: u64,
+}
 
 impl World {
     /// The safety phase is over.
@@ -172,17 +183,21 @@ impl World {
     pub(super) fn collect_drops(&mut self) {
         let Some(node) = &self.node else { return };
         let mut sum = self.drops_before;
-        let (mut spilled, mut replayed) = (0, 0);
+        let mut seen = Seen::default();
         for shard in &node.shards {
             let counters = shard.counters();
             for (total, n) in sum.iter_mut().zip(counters.drops) {
                 *total += n;
             }
-            spilled += counters.spilled;
-            replayed += counters.replayed;
+            seen.spilled += counters.spilled;
+            seen.replayed += counters.replayed;
+            seen.refused += counters.refusals[Refused::OfflineFull as usize];
+            seen.parked += counters.scans_parked;
+            seen.early += counters.scans_early;
+            seen.replaying += counters.takeovers_replaying;
         }
         self.drops = sum;
-        self.seen = (spilled, replayed);
+        self.seen = seen;
     }
 
     /// The node is about to die: what it dropped is kept.
@@ -193,9 +208,13 @@ impl World {
     }
 
     fn bank_marks(&mut self) {
-        self.marks.many("a message was spilled", self.seen.0);
-        self.marks.many("messages were replayed", self.seen.1);
-        self.seen = (0, 0);
+        let seen = std::mem::take(&mut self.seen);
+        self.marks.many("a message was spilled", seen.spilled);
+        self.marks.many("messages were replayed", seen.replayed);
+        self.marks.many("a publish was refused for a full session", seen.refused);
+        self.marks.many("a scan of retained messages was parked", seen.parked);
+        self.marks.many("a scan asked before the other shard was as far", seen.early);
+        self.marks.many("takeover during retained replay", seen.replaying);
     }
 
     pub(super) fn final_marks(&mut self) {
@@ -206,6 +225,10 @@ impl World {
         self.marks.many("a message expired", drops[Drop::Expired as usize]);
         self.marks.many("a message was too large for its client", drops[Drop::TooLargeForClient as usize]);
         self.marks.many("the log was trimmed under a reader", drops[Drop::LogTrimmed as usize]);
+        self.marks.many("something was withheld for lack of rights", drops[Drop::NotAuthorized as usize]);
+        self.marks.many("a power cut lost what was not synced", self.store.lost);
+        self.marks.many("a crash met an open commit", self.store.cut_off);
+        self.marks.many("a commit met a conflict", self.store.conflicts);
         self.marks.many("commit refused", self.store.harmed);
         self.marks.many("a QoS 2 append stayed unknown", self.store.unknown_qos2);
         let mut resumed = 0;

@@ -1,7 +1,7 @@
 //! A TCP connection between a client and the node: bytes in both directions, with delays, cuts, a bounded
 //! socket buffer, and ends that each side learns of in its own time.
 
-use mast_core::conn::handshake::Handshake;
+use mast_core::conn::handshake::{AuthQuestion, Handshake};
 use mast_core::ids::ConnId;
 use std::collections::VecDeque;
 
@@ -48,6 +48,10 @@ pub struct Link {
     pub unread: usize,
     /// The server's FIN is behind `s2c`: arrived and unseen.
     pub fin_unread: bool,
+    /// What authentication was asked last.
+    pub asked: Option<AuthQuestion>,
+    /// Challenges since CONNECT, or since the client asked for re-authentication.
+    pub challenges: u8,
     /// The server closes once its output is written.
     pub closing: bool,
     /// A flush is scheduled.
@@ -77,6 +81,8 @@ impl Link {
             s2c_last: now,
             unread: 0,
             fin_unread: false,
+            asked: None,
+            challenges: 0,
             closing: false,
             flush_armed: false,
             admitted: false,

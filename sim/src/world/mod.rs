@@ -1,29 +1,31 @@
 //! The world: one heap of events over real shards, real handshakes, model clients and a model store. No
 //! clock, no thread, no tokio; everything follows from the scenario.
 
+mod auth;
 mod event;
 mod finale;
 mod link;
 mod net;
 mod node;
 mod ops;
-mod state;
-mod store;
+pub mod state;
+pub mod store;
 mod strange;
 
-use crate::client::Client;
+use crate::client::{Client, METHOD};
 use crate::draw::Draw;
 use crate::facts::Fact;
 use crate::hash::RunHash;
 use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::oracles::Judges;
+use crate::rights::Rights;
 use crate::scenario::{Knobs, Scenario};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
-use mast_core::settings::{OfflineLimits, Settings, ShareStrategy};
-use mast_core::store::port::Durability;
+use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
+use mast_core::store::port::{Durability, ReadResult};
 use mast_core::tenant::registry::Registry;
 use node::Node;
 use std::collections::BTreeMap;
@@ -69,6 +71,10 @@ struct World {
     agenda: Agenda,
     draw: Draw,
     ties: Draw,
+    /// What authentication does.
+    auths: Draw,
+    /// By how much the wall clock was set, ms.
+    wall_shift: i64,
     registry: Registry,
     settings: Arc<Settings>,
     handshake: Arc<HandshakeConfig>,
@@ -90,8 +96,8 @@ struct World {
     drops: [u64; mast_core::sys::DROPS.len()],
     /// Drops of earlier lives.
     drops_before: [u64; mast_core::sys::DROPS.len()],
-    /// Spilled and replayed in this life.
-    seen: (u64, u64),
+    /// Counted in this life.
+    seen: finale::Seen,
     verbose: bool,
     shown: usize,
     /// Events by kind.
@@ -129,7 +135,11 @@ fn settings(knobs: &Knobs) -> Settings {
             1 => Durability::Stored,
             _ => Durability::Synced,
         },
-        offline: OfflineLimits { max_messages: knobs.offline_messages, max_bytes: 64 * 1024 * 1024 },
+        offline: OfflineLimits {
+            max_messages: knobs.offline_messages,
+            max_bytes: 64 * 1024 * 1024,
+            when_full: if knobs.offline_refuse_new { WhenFull::RefuseNew } else { WhenFull::DropOldest },
+        },
         share_strategy: match knobs.share_strategy {
             0 => ShareStrategy::RoundRobin,
             1 => ShareStrategy::Random,
@@ -150,7 +160,7 @@ impl World {
             settings: Arc::clone(&settings),
             max_connect_packet: 64 * 1024,
             connect_deadline_ms: 10_000,
-            auth_methods: Arc::from([]),
+            auth_methods: Arc::from([Box::from(METHOD)]),
         };
         let clients = scenario.topology.clients.iter().cloned().enumerate();
         let mut world = World {
@@ -158,6 +168,8 @@ impl World {
             agenda: Agenda::default(),
             draw: Draw::new(scenario.seed, 1),
             ties: Draw::new(scenario.seed, 2),
+            auths: Draw::new(scenario.seed, 4),
+            wall_shift: 0,
             registry: registry(scenario.topology.tenants),
             settings,
             handshake: Arc::new(handshake),
@@ -165,7 +177,7 @@ impl World {
             life: 0,
             store: SimStore::default(),
             links: Vec::new(),
-            clients: clients.map(|(i, spec)| Client::new(i, spec)).collect(),
+            clients: clients.map(|(i, spec)| Client::new(i, spec, scenario.world.foreign)).collect(),
             ledger: Ledger::new(&scenario.topology.clients),
             judges: Judges::default(),
             facts: Vec::new(),
@@ -177,7 +189,7 @@ impl World {
             done: false,
             drops: Default::default(),
             drops_before: Default::default(),
-            seen: (0, 0),
+            seen: finale::Seen::default(),
             verbose: std::env::var_os("MAST_SIM_TRACE").is_some(),
             shown: 0,
             kinds: BTreeMap::new(),
@@ -191,7 +203,12 @@ impl World {
             world.add(world.now + fault.at_ms * 1000, Event::Fault(i));
         }
         world.add(world.now + scenario.calm_at_ms * 1000, Event::Calm);
-        world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
+        for rules in scenario.rights.iter().skip(1) {
+            world.add(world.now + rules.at_ms * 1000, Event::Rights);
+        }
+        world.ledger.rights = Rights::new(&scenario.rights, world.now);
+        world.ledger.offline_limited =
+            scenario.knobs.offline_messages < 1_000 && !scenario.knobs.offline_refuse_new;
         world.boot();
         world
     }
@@ -249,6 +266,7 @@ impl World {
         match event {
             Event::Op(index) => self.op(index),
             Event::Fault(index) => self.fault(index),
+            Event::Rights => self.rights_changed(),
             Event::Calm => self.become_calm(),
             Event::Restart => self.restart(),
             Event::ToServer { link, n } => self.reach_server(link, n),
@@ -285,6 +303,9 @@ impl World {
 
     fn look(&mut self, shard: u16, op: mast_core::ids::OpId, read: &mast_core::store::port::Read) {
         let result = self.store.read(self.now, read);
+        if matches!(result, ReadResult::Failed(_)) {
+            self.marks.hit("a read met a store that was down");
+        }
         if self.verbose {
             self.remark(format!("shard {shard} reads {read:?} -> {result:?}"));
         }

@@ -5,9 +5,7 @@ use super::event::Event;
 use super::link::{Link, Server};
 use crate::client::Ctx;
 use crate::facts::{End, Fact};
-use mast_core::codec::Reason;
-use mast_core::conn::handshake::{AuthAnswer, Handshake, Identity, Progress, shard_of};
-use mast_core::ids::TenantId;
+use mast_core::conn::handshake::{Handshake, Progress, shard_of};
 use mast_core::shard::input::Input;
 use mast_core::time::Mono;
 use std::sync::Arc;
@@ -24,6 +22,7 @@ impl World {
         self.links.push(Link::new(client, handshake, self.now));
         if self.node.is_none() {
             // Connection refused.
+            self.marks.hit("nobody answered a connection");
             self.links[link].server = Server::Gone;
             let at = self.now + 1000;
             self.add(at, Event::FinToClient { link });
@@ -110,11 +109,12 @@ impl World {
         }
     }
 
-    fn progress(&mut self, link: usize, progress: Progress) {
+    pub(super) fn progress(&mut self, link: usize, progress: Progress) {
         self.flush(link);
         match progress {
             Progress::More => {}
-            Progress::Ask(_) => {
+            Progress::Ask(question) => {
+                self.links[link].asked = Some(question);
                 let at = self.now + self.draw.delay(self.scenario.world.auth_us);
                 self.add(at, Event::Authenticated { link });
             }
@@ -159,27 +159,6 @@ impl World {
         self.links[link].admitted = true;
         if self.links[link + 1..].iter().any(|newer| newer.client == client && newer.admitted) {
             self.note(Fact::LateConnect { client, link });
-        }
-    }
-
-    pub(super) fn authenticated(&mut self, link: usize) {
-        let client = &self.clients[self.links[link].client].spec;
-        let identity = Identity {
-            tenant: TenantId(u32::from(client.tenant)),
-            principal: Some(Box::from(client.name.as_str())),
-        };
-        let answer = if self.node.is_some() {
-            AuthAnswer::Accept { identity, data: None }
-        } else {
-            AuthAnswer::Refuse { reason: Reason::SERVER_UNAVAILABLE }
-        };
-        let state = &mut self.links[link];
-        if state.closing {
-            return;
-        }
-        if let Server::Handshake(handshake) = &mut state.server {
-            let progress = handshake.authenticated(answer, &mut state.hello);
-            self.progress(link, progress);
         }
     }
 

@@ -5,7 +5,6 @@ use super::World;
 use super::event::Event;
 use super::link::Server;
 use super::store::Told;
-use mast_core::conn::handshake::AuthAnswer;
 use mast_core::ids::{ConnId, ShardIx};
 use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, LogEvent, Outbox, Step};
@@ -45,7 +44,8 @@ pub struct Node {
 impl World {
     /// Both clocks.
     pub(super) fn clock(&self) -> Now {
-        Now { mono: Mono(self.now), wall: Wall(WALL_START + self.now / 1000) }
+        let wall = (WALL_START + self.now / 1000).saturating_add_signed(self.wall_shift);
+        Now { mono: Mono(self.now), wall: Wall(wall) }
     }
 
     /// Starts the process: shards are made, then told what the store holds, in any order.
@@ -62,7 +62,7 @@ impl World {
                 interest_seed,
                 registry: self.registry.clone(),
                 settings: Settings::clone(&self.settings),
-                acl: None,
+                acl: self.ledger.rights.acl(self.now),
             };
             shards.push(Shard::new(config, now));
         }
@@ -224,16 +224,15 @@ impl World {
                 self.add(at, Event::Look { life, shard, op, read: Box::new(read) });
             }
             Effect::Auth { op, conn, question } => {
-                let _ = question;
-                if self.link_of(shard, conn).is_some() {
-                    let refuse = AuthAnswer::Refuse { reason: mast_core::codec::Reason::NOT_AUTHORIZED };
-                    self.tell(Told { shard, input: Input::AuthDone { op, answer: refuse } });
+                if let Some(link) = self.link_of(shard, conn) {
+                    self.asked_again(shard, op, link, &question);
                 }
             }
             Effect::Floor { tenant, floor } => {
-                let floor = floor.get(super::state::PARTITION).0;
+                let keeps = self.scenario.world.keeps_unneeded;
+                let floor = Some(if keeps { 0 } else { floor.get(super::state::PARTITION).0 });
                 if self.verbose {
-                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
+                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor:?}"));
                 }
                 let shards = self.scenario.topology.shards;
                 self.store.floor(shard, shards, tenant, floor);

@@ -2,10 +2,13 @@
 
 use super::World;
 use super::event::Event;
+use super::store::Told;
 use crate::client::Queued;
 use crate::draw::Draw;
 use crate::facts::{End, Fact};
 use crate::scenario::{Fault, Op, WillSpec};
+use mast_core::settings::Settings;
+use mast_core::shard::input::Input;
 use std::sync::Arc;
 
 /// Starts of packets that no client may send.
@@ -69,12 +72,16 @@ impl World {
             Op::Ping if self.clients[client].online() => {
                 self.with_client(client, |client, ctx| client.ping(ctx));
             }
+            Op::Reauthenticate if self.clients[client].online() => {
+                self.with_client(client, |client, ctx| client.reauthenticate(ctx));
+            }
             // Not connected: nothing to do it on.
             Op::Subscribe { .. }
             | Op::Unsubscribe { .. }
             | Op::Disconnect { .. }
             | Op::Garbage { .. }
-            | Op::Ping => {}
+            | Op::Ping
+            | Op::Reauthenticate => {}
             // For strangers.
             Op::Raw { .. } => {}
         }
@@ -85,7 +92,8 @@ impl World {
             self.leave(client, old, End::Abandoned);
         }
         let link = self.open(client);
-        self.with_client(client, |client, ctx| client.connect(ctx, link, clean, will));
+        let auth = self.auth_start(client);
+        self.with_client(client, |client, ctx| client.connect(ctx, link, clean, will, auth));
     }
 
     pub(super) fn reconnect(&mut self, client: usize) {
@@ -135,8 +143,30 @@ impl World {
             Fault::StoreDown { ms } => self.store.mood.down_until = self.now + ms * 1000,
             Fault::StoreSilent { ms } => self.store.mood.silent_until = self.now + ms * 1000,
             Fault::SlowSync { ms } => self.store.mood.slow_sync = ms * 1000,
+            Fault::SetClock { by_ms } => self.set_clock(*by_ms),
         }
         self.remark(format!("fault: {:?}", scenario.faults[index].fault));
+    }
+
+    fn set_clock(&mut self, by_ms: i64) {
+        let away = self.clients.iter().any(|c| !c.online());
+        self.marks.hit(match (by_ms > 0, away) {
+            (true, true) => "the clock was set forward over an absent session",
+            (false, true) => "the clock was set back under an absent session",
+            (_, false) => "the clock was set",
+        });
+        self.wall_shift += by_ms;
+        self.note(Fact::ClockSet { by_ms });
+    }
+
+    /// Other rules are in use: each shard hears of it in its own time.
+    pub(super) fn rights_changed(&mut self) {
+        self.marks.hit("rights changed");
+        for shard in 0..self.scenario.topology.shards {
+            let settings = Box::new(Settings::clone(&self.settings));
+            let acl = self.ledger.rights.acl(self.now);
+            self.tell(Told { shard, input: Input::Reconfigure { settings, acl } });
+        }
     }
 
     fn crash(&mut self, power: bool, down_ms: u64) {

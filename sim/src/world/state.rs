@@ -12,6 +12,7 @@ use mast_core::store::port::{
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::topic::naive::naive_matches;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The one partition.
@@ -143,14 +144,9 @@ impl State {
         }
         for (seq, append) in self.log.range(read.after.0 + 1..=upto) {
             let Some(spilled) = wanted(read, *seq, append) else { continue };
-            let size = append.message.size() as u64;
-            if !page.entries.is_empty() && bytes + size > u64::from(read.max_bytes) {
-                page.upto = Seq(seq - 1);
-                break;
-            }
-            bytes += size;
+            bytes += append.message.size() as u64;
             page.entries.push(LogEntry { seq: Seq(*seq), message: Arc::clone(&append.message), spilled });
-            if page.entries.len() >= read.max_entries.max(1) as usize {
+            if page.entries.len() >= read.max_entries.max(1) as usize || bytes > u64::from(read.max_bytes) {
                 page.upto = Seq(*seq);
                 break;
             }
@@ -179,7 +175,7 @@ impl State {
     pub fn bound(&self, read: &LogRead, upto: u64, max_count: u64, max_bytes: u64) -> ReadResult {
         let matching: Vec<(u64, u64)> = self
             .log
-            .range(read.after.0.min(upto) + 1..=upto)
+            .range((Bound::Excluded(read.after.0.min(upto)), Bound::Included(upto)))
             .filter(|(seq, append)| wanted(read, **seq, append).is_some())
             .map(|(seq, append)| (*seq, append.message.size() as u64))
             .collect();

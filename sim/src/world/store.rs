@@ -66,13 +66,20 @@ pub struct SimStore {
     pub busy: bool,
     /// How it behaves.
     pub mood: Mood,
-    floors: BTreeMap<(u16, TenantId), u64>,
+    /// Up to where each shard needs nothing; `None`: it needs nothing at all.
+    floors: BTreeMap<(u16, TenantId), Option<u64>>,
     /// Commits refused or left without an answer by a fault.
     pub harmed: u64,
     /// Deletes that were refused or not answered: what they should have removed may come back.
     pub harmed_deletes: u64,
     /// Commits of QoS 2 publishes whose outcome stayed unknown.
     pub unknown_qos2: u64,
+    /// Commits refused for their conditions.
+    pub conflicts: u64,
+    /// Commits that were applied and lost in a crash.
+    pub lost: u64,
+    /// Commits that a crash met before their answer.
+    pub cut_off: u64,
 }
 
 impl SimStore {
@@ -100,6 +107,7 @@ impl SimStore {
             if silent || outcome.as_ref().is_err_and(|e| !matches!(e, Refusal::Conflict { .. })) {
                 self.note_harm(&commit.writes, silent);
             }
+            self.conflicts += u64::from(matches!(outcome, Err(Refusal::Conflict { .. })));
             self.open.push(Open { shard: commit.shard, op: commit.op, silent, outcome });
         }
         sync
@@ -171,19 +179,26 @@ impl SimStore {
         }
     }
 
-    /// A shard needs nothing of a tenant up to `floor`; what no shard needs is gone at once.
-    pub fn floor(&mut self, shard: u16, shards: u16, tenant: TenantId, floor: u64) {
+    /// A shard needs nothing of a tenant up to `floor` (`None`: nothing at all); what no shard needs is
+    /// gone at once. Nothing goes before all shards have told.
+    pub fn floor(&mut self, shard: u16, shards: u16, tenant: TenantId, floor: Option<u64>) {
         self.floors.insert((shard, tenant), floor);
-        let all: Option<Vec<u64>> = (0..shards).map(|s| self.floors.get(&(s, tenant)).copied()).collect();
-        if let Some(least) = all.and_then(|all| all.into_iter().min()) {
-            self.state.trim(tenant, least);
-            self.durable.trim(tenant, least);
+        let mut least = self.announced;
+        for shard in 0..shards {
+            match self.floors.get(&(shard, tenant)) {
+                Some(Some(floor)) => least = least.min(*floor),
+                Some(None) => {}
+                None => return,
+            }
         }
+        self.state.trim(tenant, least);
+        self.durable.trim(tenant, least);
     }
 
     /// The node dies. What was applied and not synced survives up to a drawn point of the commit order;
     /// without a power cut all that was announced survives.
     pub fn crash(&mut self, power: bool, draw: &mut Draw) {
+        self.cut_off += (self.queue.len() + self.open.len()) as u64;
         self.queue.clear();
         self.open.clear();
         self.floors.clear();
@@ -203,9 +218,12 @@ impl SimStore {
                 .count();
             kept = kept.max(announced);
         }
+        self.lost += (self.tail.len() - kept) as u64;
         for writes in self.tail.drain(..).take(kept) {
             self.durable.apply(&writes);
         }
+        // Sessions that messages are spilled for end with the process, and their messages with them.
+        self.durable.log.retain(|_, append| append.spill.is_none());
         self.state = self.durable.clone();
         self.announced = self.state.head;
     }

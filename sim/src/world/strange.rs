@@ -39,6 +39,7 @@ impl World {
                 self.add(self.now + ms * 1000, Event::Listen { client });
             }
             Op::Connect { .. }
+            | Op::Reauthenticate
             | Op::Subscribe { .. }
             | Op::Unsubscribe { .. }
             | Op::Publish { .. }
