@@ -72,7 +72,6 @@ fn knobs(s: &mut Source<'_>) -> Knobs {
         stall_ms: 5_000,
         durability: of(rest, 2, [2, 2, 1, 0]) as u8,
         offline_messages: of(rest, 4, [10_000, 10_000, 1, 4]),
-        offline_refuse_new: false,
         share_strategy: of(rest, 6, [0, 2, 3, 4]) as u8,
         share_absence_ms: 500,
         sys_interval_ms: 0,
