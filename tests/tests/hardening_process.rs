@@ -119,8 +119,6 @@ fn h24_at_the_last_mark_the_largest_qos_0_consumers_are_cut_and_nobody_else() {
     assert!(broker.reload());
     p.ping();
     owed.expect_publish();
-    // Some of what was sent to it may be on its way still.
-    while let Event::Packet(_) = stalled.read(DEADLINE) {}
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn bench() -> Bench<Inline> {
     Bench::new(Inline::on(FaultFiles::new(64 << 20), crash_options(&clock), clock, false))
 }
 
-/// Which bytes are damaged in turn: every one with `MAST_EVERY_BYTE`, which takes minutes, else every `usual`th.
+/// Which bytes are damaged in turn: every one with `MAST_EVERY_BYTE`, else every `usual`th.
 fn stride(usual: usize) -> usize {
     if std::env::var_os("MAST_EVERY_BYTE").is_some() { 1 } else { usual }
 }

@@ -64,7 +64,7 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
     let shards = d.range(1, u64::from(shards.max(1))) as u16;
     let mut knobs = knobs(d, swarm);
     // Drawn apart, so that all else of a seed stays what it was before there was this choice.
-    knobs.offline_refuse_new = knobs.offline_messages < 1_000 && Draw::new(seed, 78).chance(50);
+    knobs.offline_refuse_new = knobs.offline_messages < 1_000 && Draw::new(seed, 79).chance(50);
     let mut scenario = Scenario {
         seed,
         topology: Topology { shards, tenants: 3, clients },

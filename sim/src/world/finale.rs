@@ -21,9 +21,9 @@ const LOOK: u64 = 20_000_000;
 /// What the shards counted in this life of the node, for the marks.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    refused: u64,
     spilled: u64,
     replayed: u64,
+    refused: u64,
     parked: u64,
     replaying: u64,
 }
@@ -63,12 +63,24 @@ impl World {
         }
     }
 
+    /// Two clients of 3.1.1 with full sessions: each publishes to the other first thing, and is disconnected for it
+    /// because the other, disconnected for the same, has no room (docs/operations.md, "refuse-new").
+    fn are_deadlocked(&self) -> bool {
+        let stuck = |c: &&crate::client::Client| !c.online() && !c.idle() && !c.spec.v5;
+        self.scenario.knobs.offline_refuse_new && self.clients.iter().filter(stuck).count() > 1
+    }
+
     /// Everybody must be there and idle. Then the observers look at what is retained.
     fn look_around(&mut self) {
         let last = self.facts.last().map_or(0, |(at, _)| *at);
         let calm_at = self.scenario.calm_at_ms * 1000;
         if self.now < last + QUIET && self.now < calm_at + PATIENCE {
             self.add(self.now + QUIET, Event::Final(0));
+            return;
+        }
+        if self.are_deadlocked() {
+            self.marks.hit("full sessions refuse each other's clients");
+            self.done = true;
             return;
         }
         for client in 0..self.clients.len() {
