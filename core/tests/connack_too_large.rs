@@ -114,7 +114,7 @@ fn a_client_that_cannot_be_told_of_its_success_is_closed_and_leaves_nothing() {
         let mut commits = 0;
         shard.handle(NOW, Input::Admit { conn: CONN, admission });
         assert_eq!(settle(&mut shard, &mut commits), [CONN]);
-        assert!(shard.output(CONN).is_none_or(|out| out.len() == 0));
+        assert!(shard.output(CONN).is_none_or(|out| out.is_empty()));
         shard.handle(NOW, Input::Closed { conn: CONN });
         settle(&mut shard, &mut commits);
         let census = shard.census();

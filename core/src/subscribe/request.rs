@@ -342,6 +342,11 @@ impl Shard {
     /// Takes a subscription out of session, index and interest.
     pub(crate) fn drop_subscription(&mut self, id: SessionId, filter: &str) {
         let me = self.me;
+        if !self.plane.session(id).is_some_and(|s| s.subscriptions.contains_key(filter)) {
+            return;
+        }
+        // The session may be absent, when its SUBSCRIBE failed behind it.
+        self.unwatch_backlog(id);
         let Some(session) = self.plane.session(id) else { return };
         let Some(subscription) = session.subscriptions.remove(filter) else { return };
         session.log_filters = None;
@@ -363,6 +368,7 @@ impl Shard {
             self.return_group_messages_of(id, Some(group));
             self.send(group.leader, PeerMsg::GroupLeave { group, member });
         }
+        self.watch_backlog(id);
     }
 
     /// Forgets queued messages that no subscription matches any more.
