@@ -17,6 +17,7 @@ use crate::shard::peer::PeerMsg;
 use crate::shard::timers::Timer;
 use crate::store::port::{Read, ReadResult};
 use crate::store::position::Seq;
+use crate::time::Mono;
 use crate::topic;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct Backlog {
     upto: Seq,
     /// All shards were told.
     full: bool,
+    /// When it is looked at again; a timer that fires before is of an earlier absence.
+    again: Option<Mono>,
     /// The look under way, and what had been counted when it began.
     look: Option<(OpId, u64, u64)>,
 }
@@ -155,8 +158,20 @@ impl Shard {
             self.tell_full(id, full);
             look_again = full;
         }
-        if look_again {
+        let Some(backlog) = self.plane.session(id).and_then(|s| s.backlog.as_mut()) else { return };
+        if look_again && backlog.again.is_none() {
+            backlog.again = Some(again);
             self.at(again, Timer::Backlog(id));
+        }
+    }
+
+    /// A full session may have room again.
+    pub(crate) fn backlog_due(&mut self, id: SessionId) {
+        let now = self.plane.now.mono;
+        let Some(backlog) = self.plane.session(id).and_then(|s| s.backlog.as_mut()) else { return };
+        if backlog.again.is_some_and(|at| at <= now) {
+            backlog.again = None;
+            self.look_at_backlog(id);
         }
     }
 

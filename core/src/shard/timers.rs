@@ -106,7 +106,7 @@ impl Shard {
                 }
             }
             Timer::Retry(session) => self.retry_store(session),
-            Timer::Backlog(session) => self.look_at_backlog(session),
+            Timer::Backlog(session) => self.backlog_due(session),
             Timer::Absence { group, member } => self.absence_due(group, member),
         }
     }
