@@ -209,9 +209,14 @@ fn a_client_may_authenticate_again_with_the_same_method() {
 fn failed_re_authentication_ends_the_connection() {
     covers!["MQTT-4.12.1-1", "MQTT-4.12.1-2"];
     // Refused, or somebody else.
-    for (answer, code) in
-        [(AuthAnswer::Refuse { reason: Reason::NOT_AUTHORIZED }, 0x87), (accept("somebody else", b""), 0x87)]
-    {
+    for (answer, code) in [
+        (AuthAnswer::Refuse { reason: Reason::NOT_AUTHORIZED }, 0x87),
+        (AuthAnswer::Refuse { reason: Reason::SERVER_BUSY }, 0x89),
+        // CONNACK's alone.
+        (AuthAnswer::Refuse { reason: Reason::BANNED }, 0x87),
+        (AuthAnswer::Refuse { reason: Reason::BAD_USER_NAME_OR_PASSWORD }, 0x87),
+        (accept("somebody else", b""), 0x87),
+    ] {
         let mut running = Running::start();
         running.give(Input::Received { conn: CONN, bytes: &auth(Reason::REAUTHENTICATE, "STEPS", b"again") });
         let op = running.asked().expect("a question");

@@ -210,6 +210,8 @@ pub struct Publication {
     pub delay_secs: u32,
     /// First sent, µs.
     pub sent_at: Option<u64>,
+    /// On which connection.
+    pub link: Option<usize>,
     /// Acknowledged with success, µs.
     pub acked_at: Option<u64>,
     pub refused: bool,
@@ -222,9 +224,10 @@ pub struct Publication {
 /// The payload of a publication.
 #[must_use]
 pub fn payload(p: &Publication, pad: usize) -> Vec<u8> {
-    let mut text = format!("M|{}|{}|{}|{}|{}|{}|", p.tenant, p.client, p.topic, p.qos, p.seq, p.uid);
-    text.extend(std::iter::repeat_n('.', pad));
-    text.into_bytes()
+    let text = format!("M|{}|{}|{}|{}|{}|{}|", p.tenant, p.client, p.topic, p.qos, p.seq, p.uid);
+    let mut bytes = text.into_bytes();
+    bytes.resize(bytes.len() + pad, b'.');
+    bytes
 }
 
 /// What a payload says: tenant, topic, uid. `None` if it isn't one of ours.

@@ -118,6 +118,8 @@ pub struct SessionFacts {
     pub expected_present: Known,
     /// Subscription identifiers that subscriptions of this incarnation had before.
     pub changed_ids: Vec<u32>,
+    /// Refused while the store was in trouble: its write may be applied all the same, and come back with a restart.
+    pub refused: Vec<SubFacts>,
     /// Highest QoS that each filter of this incarnation was ever asked with.
     pub ever_qos: BTreeMap<String, u8>,
     /// When this incarnation began, µs.
@@ -152,6 +154,7 @@ impl SessionFacts {
             left: None,
             expected_present: Known::Maybe,
             changed_ids: Vec::new(),
+            refused: Vec::new(),
             ever_qos: BTreeMap::new(),
             began_at: 0,
             expiry: 0,
@@ -383,7 +386,10 @@ impl Ledger {
             Fact::PublishSent { uid, client, dup, .. } => {
                 self.publications[*uid as usize].doubtful |= *dup && self.sessions[*client].blind;
                 let publication = &mut self.publications[*uid as usize];
-                publication.sent_at.get_or_insert(now);
+                if publication.sent_at.is_none() {
+                    publication.sent_at = Some(now);
+                    publication.link = self.sessions[*client].link;
+                }
                 publication.sends += 1;
             }
             Fact::PublishAcked { uid, reason, .. } => {
@@ -506,6 +512,9 @@ impl Ledger {
         for client in 0..self.sessions.len() {
             let session = &mut self.sessions[client];
             session.was_away = true;
+            for sub in std::mem::take(&mut session.refused) {
+                session.subs.entry(sub.spec.filter.clone()).or_insert(sub);
+            }
             if self.crash_excuses {
                 session.alive = Known::Maybe;
                 session.blind = true;
@@ -559,7 +568,7 @@ impl Ledger {
     }
 
     fn subscribed(&mut self, client: usize, packet_id: u16, codes: &[u8]) {
-        let now = self.now;
+        let (now, harmed) = (self.now, self.store_harmed);
         let session = &mut self.sessions[client];
         let Some((filters, _, _)) = session.pending.remove(&packet_id) else { return };
         for (filter, code) in filters.iter().zip(codes) {
@@ -573,7 +582,8 @@ impl Ledger {
                         sub.unsure = true;
                     }
                     Some(_) | None => {
-                        session.subs.remove(filter);
+                        let refused = session.subs.remove(filter).filter(|_| harmed);
+                        session.refused.extend(refused.map(|sub| SubFacts { unsure: true, ..sub }));
                     }
                 }
                 continue;

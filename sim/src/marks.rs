@@ -37,7 +37,6 @@ pub const SOMETIMES: &[&str] = &[
     "a message was too large for its client",
     "topic alias was used towards a client",
     "a scan of retained messages was parked",
-    "a scan asked before the other shard was as far",
     "takeover during retained replay",
     "a power cut lost what was not synced",
     "a crash met an open commit",

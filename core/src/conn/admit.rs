@@ -231,6 +231,10 @@ impl Shard {
         if !self.put_connack(id, session, present, &connect, &admission) {
             // It was never accepted, so its will has no cause.
             self.shut(id, false);
+            if let Some(made) = self.plane.session(session).filter(|_| !present) {
+                // Nor was it told under which name it could come back.
+                made.expiry_secs = 0;
+            }
             self.left_while_connecting(session);
             return;
         }

@@ -1,6 +1,6 @@
 //! From bytes to packets to their handlers.
 
-use crate::codec::{self, Packet, Property, PropsBuf, Reason, Version, Violation};
+use crate::codec::{self, Packet, PacketType, Property, PropsBuf, Reason, Version, Violation};
 use crate::conn::handshake::AuthQuestion;
 use crate::conn::{Conn, Phase};
 use crate::ids::{ConnId, SessionId};
@@ -132,6 +132,9 @@ impl Shard {
             let outcome =
                 codec::decode(&frame, version).and_then(|p| self.dispatch(id, session, version, &p));
             if let Err(violation) = outcome {
+                // What is wrong inside a second CONNECT does not matter, and no DISCONNECT has a reason for it.
+                let second = frame.first >> 4 == PacketType::Connect as u8;
+                let violation = if second { second_connect() } else { violation };
                 self.violation(id, violation);
                 return buf.len();
             }
@@ -176,7 +179,7 @@ impl Shard {
             }
             Packet::Auth(auth) if version == Version::V5 => self.reauthenticate(id, auth),
             // [MQTT-3.1.0-2]
-            Packet::Connect(_) => Err(protocol_error("second CONNECT on a connection", "MQTT-3.1.0-2")),
+            Packet::Connect(_) => Err(second_connect()),
             Packet::ConnAck(_)
             | Packet::SubAck(_)
             | Packet::UnsubAck(_)
@@ -278,6 +281,11 @@ fn acks_block(conn: &Conn) -> bool {
 
 pub(crate) const fn protocol_error(why: &'static str, statement: &'static str) -> Violation {
     Violation { reason: Reason::PROTOCOL_ERROR, why, statement }
+}
+
+/// [MQTT-3.1.0-2]
+const fn second_connect() -> Violation {
+    protocol_error("second CONNECT on a connection", "MQTT-3.1.0-2")
 }
 
 impl Plane {

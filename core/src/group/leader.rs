@@ -157,13 +157,8 @@ impl Shard {
         // By its handle: a session that ended before its join was answered has no uid to give any more.
         let is_it = |at: &MemberRef| at.shard == member.shard && at.session == member.session;
         let uid = group.members.iter().find(|m| is_it(&m.at)).map_or(member.uid, |m| m.at.uid);
+        // It settled what it had before it left; what is outstanding still had not reached it, and comes back.
         group.members.retain(|m| m.at.uid != uid);
-        // What it held and did not hand back stays with it: QoS 2 that was begun goes to nobody else.
-        let held: Vec<u64> =
-            group.outstanding.iter().filter(|(_, o)| o.member == uid).map(|(d, _)| *d).collect();
-        for delivery in held {
-            group.outstanding.remove(&delivery);
-        }
         group.moved = true;
         let tenant = group.tenant;
         let mut changes: Vec<_> = self.refresh_durable(id).into_iter().collect();
@@ -304,7 +299,7 @@ impl Shard {
             let (message, seq) = (Arc::clone(&next.message), next.pos);
             if qos > QoS::AtMostOnce {
                 member.held += 1;
-                group.outstanding.insert(delivery, Outstanding { member: to.uid, queued: next });
+                group.outstanding.insert(delivery, Outstanding { queued: next });
             }
             self.send(to.shard, PeerMsg::GroupDeliver { group: at, delivery, member: to, message, seq, qos });
         }

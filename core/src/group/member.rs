@@ -100,6 +100,32 @@ impl Shard {
         }
     }
 
+    /// Tells the leader to forget what is still in flight: it stays with this session. QoS 2 that was begun goes to
+    /// nobody else, also if the session ends. Whatever the leader keeps of a member that left is on its way
+    /// here, and comes back from here.
+    pub(crate) fn keep_inflight(&mut self, id: SessionId, only: Option<GroupRef>) {
+        let me = self.me;
+        let Some(session) = self.plane.session(id) else { return };
+        let member = MemberRef { shard: me, session: id, uid: session.uid };
+        let kept: alloc::vec::Vec<(GroupRef, u64)> = session
+            .out
+            .inflight
+            .iter()
+            .filter_map(|entry| match entry.source {
+                Source::Group { group, delivery } if only.is_none_or(|o| o == group) => {
+                    Some((group, delivery))
+                }
+                Source::Group { .. } | Source::Log | Source::Live | Source::Retained => None,
+            })
+            .collect();
+        for (group, delivery) in kept {
+            self.send(
+                group.leader,
+                PeerMsg::GroupSettled { group, delivery, member, outcome: Settled::Done },
+            );
+        }
+    }
+
     /// The leader wants back what an absent member holds.
     pub(crate) fn group_recall(&mut self, group: GroupRef, member: MemberRef) {
         let away =

@@ -41,7 +41,6 @@ impl Member {
 /// A message that a member holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
-    pub member: SessionUid,
     pub queued: Queued,
 }
 

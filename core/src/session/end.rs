@@ -204,6 +204,7 @@ impl Shard {
         self.tell_presence(id);
         self.return_group_messages(id);
         self.return_inflight(id, None);
+        self.keep_inflight(id, None);
         let me = self.me;
         let Some(session) = self.plane.sessions.remove(id.idx, id.generation) else { return writes };
         self.readmit.extend(session.waiting);

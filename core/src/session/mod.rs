@@ -281,9 +281,32 @@ impl crate::topic::Subscriber for Sub {
 
 #[cfg(test)]
 mod tests {
-    use super::{Session, Sub};
+    use super::{Away, Session, Sub};
     use crate::conn::Conn;
     use crate::session::outflow::Inflight;
+    use crate::time::{Mono, Now, Wall};
+
+    fn now(secs: u64, wall_secs: u64) -> Now {
+        Now { mono: Mono(secs * 1_000_000), wall: Wall(wall_secs * 1000) }
+    }
+
+    #[test]
+    fn a_wall_clock_that_steps_neither_shortens_nor_lengthens_an_absence() {
+        let away = Away::begin(now(100, 5_000));
+        for wall in [0, 5_000, 5_007, 9_000_000] {
+            assert_eq!(away.left_of(10, now(107, wall)), 3_000, "wall {wall}");
+            assert_eq!(away.left_of(10, now(111, wall)), 0, "wall {wall}");
+        }
+    }
+
+    #[test]
+    fn an_absence_goes_on_over_a_restart_by_wall_time_and_a_clock_set_back_meanwhile_counts_nothing() {
+        let away = Away::restored(Wall(5_000_000), now(3, 5_004));
+        assert_eq!(away.left_of(10, now(3, 5_004)), 6_000);
+        assert_eq!(away.left_of(10, now(8, 0)), 1_000);
+        let away = Away::restored(Wall(5_000_000), now(3, 4_000));
+        assert_eq!((away.since, away.left_of(10, now(3, 4_000))), (Wall(4_000_000), 10_000));
+    }
 
     #[test]
     fn what_every_client_costs_stays_small() {

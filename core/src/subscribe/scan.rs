@@ -190,7 +190,6 @@ impl Shard {
         token: u64,
     ) {
         if !self.plane.head.covers(fence.0, fence.1) {
-            self.plane.counters.scans_early += 1;
             self.scans.early.push(Early { from, tenant, cursor, fence, max, token });
             return;
         }

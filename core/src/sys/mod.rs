@@ -162,8 +162,6 @@ pub struct Counters {
     pub takeovers_replaying: u64,
     /// Times that a scan of retained messages waited for its client to make room.
     pub scans_parked: u64,
-    /// Pages of retained messages asked of a shard that had not come as far as the asker.
-    pub scans_early: u64,
     /// Protocol violations.
     pub violations: u64,
     /// Store operations that ended refused or unknown.

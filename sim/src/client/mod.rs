@@ -228,6 +228,7 @@ impl Client {
             will,
             delay_secs: 0,
             sent_at: None,
+            link: None,
             acked_at: None,
             refused: false,
             sends: 0,

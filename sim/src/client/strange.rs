@@ -1,12 +1,12 @@
-//! A stranger: a client that sends the bytes it is told. It knows of its connections only what the broker may
-//! learn too, so that the world can take away what it left behind.
+//! A stranger: a client that sends the bytes it is told. Of its connections it
+//! knows the version alone, to read what the broker answers.
 
 use super::{Client, Ctx, Wire};
 use crate::facts::parse_payload;
 use crate::oracles::wire::LinkWire;
 use crate::scenario::Role;
 use mast_core::codec::{self, Packet, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What a stranger has told of itself.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +15,6 @@ pub struct Strange {
     first: Vec<u8>,
     /// What that packet named.
     version: Option<Version>,
-    /// Client ids that it may have sessions under.
-    pub ids: BTreeSet<String>,
 }
 
 impl Client {
@@ -36,16 +34,17 @@ impl Client {
             online: false,
             buf: Vec::new(),
             judge: LinkWire::new(&self.spec),
+            // Whatever version its CONNECT turns out to have.
+            foreign: None,
             aliases_in: BTreeMap::new(),
             aliases_out: BTreeMap::new(),
             alias_maximum: 0,
             receive_maximum: 0,
             exchange: None,
-            foreign: None,
         });
     }
 
-    /// Looks at what it is about to send, for the version and the client id.
+    /// Looks at what it is about to send, for the version.
     pub fn observe_strange(&mut self, bytes: &[u8]) {
         let strange = &mut self.strange;
         if strange.version.is_some() {
@@ -53,13 +52,7 @@ impl Client {
         }
         strange.first.extend_from_slice(bytes);
         let Ok(Some(frame)) = codec::cut(&strange.first, u32::MAX) else { return };
-        let Some(version) = codec::connect_version(&frame) else { return };
-        strange.version = Some(version);
-        if let Ok(Packet::Connect(connect)) = codec::decode(&frame, version)
-            && !connect.client_id.is_empty()
-        {
-            strange.ids.insert(connect.client_id.to_owned());
-        }
+        strange.version = codec::connect_version(&frame);
     }
 
     /// Takes bytes in: they must be packets of a server, and nothing of another tenant.
@@ -96,9 +89,6 @@ impl Client {
             return;
         }
         match &packet {
-            Packet::ConnAck(ack) => {
-                self.strange.ids.extend(ack.props.assigned_client_id().map(str::to_owned));
-            }
             Packet::Publish(publish) => {
                 if let Some((tenant, _, uid)) = parse_payload(publish.payload)
                     && tenant != self.spec.tenant
@@ -106,7 +96,8 @@ impl Client {
                     ctx.broken = Some(format!("CANARY: {uid} of tenant {tenant} reached a stranger"));
                 }
             }
-            Packet::PubAck(_)
+            Packet::ConnAck(_)
+            | Packet::PubAck(_)
             | Packet::PubRec(_)
             | Packet::PubRel(_)
             | Packet::PubComp(_)

@@ -72,10 +72,10 @@ fn knobs(s: &mut Source<'_>) -> Knobs {
         stall_ms: 5_000,
         durability: of(rest, 2, [2, 2, 1, 0]) as u8,
         offline_messages: of(rest, 4, [10_000, 10_000, 1, 4]),
-        offline_refuse_new: false,
         share_strategy: of(rest, 6, [0, 2, 3, 4]) as u8,
         share_absence_ms: 500,
         sys_interval_ms: 0,
+        offline_refuse_new: rest >> 4 & 3 > 1 && windows & 1 == 1,
     }
 }
 
@@ -219,7 +219,7 @@ fn publish(s: &mut Source<'_>) -> Op {
         qos: (what >> 3 & 3) % 3,
         retain,
         expiry_secs: if what >> 6 == 3 { 2 } else { 0 },
-        pad: [0, 30, 200, 2_000][usize::from(how & 3)],
+        pad: [0, 30, 200, 1_000][usize::from(how & 3)],
         alias: how >> 2 & 1 == 1,
         count: [1, 2, 4, 8][usize::from(how >> 3 & 3)],
         clear: retain && how >> 5 == 7,

@@ -3,7 +3,8 @@
 
 use super::{Oracle, Rest};
 use crate::facts::{Delivery, Fact, Uid};
-use crate::ledger::{Ledger, SubFacts};
+use crate::ledger::{Known, Ledger, SubFacts};
+use mast_core::authz::Access;
 use std::collections::BTreeMap;
 
 /// Receiver and incarnation, publisher, topic, QoS of publish and of delivery.
@@ -65,6 +66,23 @@ impl Order {
             if publication.sends > 1 && expiry > 0 && sent + expiry < ledger.now {
                 return Ok(());
             }
+            // The copy that came in order may have been refused, by rules that were changed since.
+            let user = &ledger.clients[publication.client].name;
+            let allowed = ledger.rights.verdict(user, Access::Publish, &delivery.topic, sent, ledger.now);
+            if publication.sends > 1 && allowed != Known::Yes {
+                return Ok(());
+            }
+            // Withheld when it was due, and read once more after a crash under other rules.
+            let user = &ledger.clients[delivery.client].name;
+            let readable = ledger.rights.verdict(user, Access::Receive, &delivery.topic, sent, ledger.now);
+            if ledger.crashes > 0 && readable != Known::Yes {
+                return Ok(());
+            }
+            // A QoS 0 message that is retained goes through the store; nothing holds its publisher's next
+            // connection back meanwhile.
+            if publication.qos == 0 && ledger.sessions[publication.client].changed_at > sent {
+                return Ok(());
+            }
             // A store that loses one write and takes the next reorders what the client sends again.
             // So does QoS 0 that was dropped for a slow consumer the first time.
             if delivery.qos == 0 && (publication.sends > 1 || earlier.sends > 1) {
@@ -73,6 +91,20 @@ impl Order {
             // So does an offline limit that drops the first copies.
             if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1)
             {
+                return Ok(());
+            }
+            // What was forbidden when it was sent first may be allowed when it is sent again.
+            let judge = |client: usize, access| {
+                let user = &ledger.clients[client].name;
+                ledger.rights.verdict(user, access, &publication.topic, sent, ledger.now) == Known::Yes
+            };
+            if !judge(publication.client, Access::Publish) || !judge(delivery.client, Access::Receive) {
+                return Ok(());
+            }
+            // Order is kept within a connection of the publisher: what waits for the store (a retained
+            // message) is not waited for by the next one.
+            let alone = publication.sends <= 1 && publication.acked_at.is_none();
+            if publication.link != earlier.link && alone {
                 return Ok(());
             }
             return Err(format!(

@@ -3,10 +3,10 @@
 
 use super::loss::{OVERHEAD, is_excused};
 use super::{Oracle, Rest};
-use crate::facts::{Delivery, Fact, Uid};
+use crate::facts::{AuthVerdict, Delivery, Fact, Uid};
 use crate::ledger::{Known, Ledger, SubFacts};
 use crate::scenario::Role;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who got it, and how often.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub struct SharedGroups {
     taken: BTreeMap<(u8, String, Uid), Taken>,
     /// By tenant and full filter: when a member last left, in whatever way.
     unsettled: BTreeMap<(u8, String), u64>,
+    /// Members whose re-authentication failed, until they come back.
+    doomed: BTreeSet<usize>,
 }
 
 impl Oracle for SharedGroups {
@@ -38,8 +40,16 @@ impl Oracle for SharedGroups {
                 self.left(*client, ledger);
                 Ok(())
             }
-            Fact::ConnectSent { .. }
-            | Fact::Refused { .. }
+            // The server will leave it, and its client may be the last to hear.
+            Fact::AuthDecided { client, verdict: AuthVerdict::Refuse(_) | AuthVerdict::Silence, .. } => {
+                self.doomed.insert(*client);
+                Ok(())
+            }
+            Fact::ConnectSent { client, .. } => {
+                self.doomed.remove(client);
+                Ok(())
+            }
+            Fact::Refused { .. }
             | Fact::Goodbye { .. }
             | Fact::SubscribeSent { .. }
             | Fact::Subscribed { .. }
@@ -100,7 +110,13 @@ impl SharedGroups {
         taken.members.push(delivery.client);
         taken.qos2 += u32::from(delivery.qos == 2);
         let sent = publication.sent_at.unwrap_or(0);
-        let calm = moved < sent && ledger.crashed_at.iter().all(|at| *at < sent) && publication.sends <= 1;
+        let doomed = self.doomed.iter().any(|other| {
+            ledger.clients[*other].tenant == spec.tenant && ledger.worker_filters(*other).contains(filter)
+        });
+        let calm = !doomed
+            && moved < sent
+            && ledger.crashed_at.iter().all(|at| *at < sent)
+            && publication.sends <= 1;
         if taken.members.len() > 1 && calm {
             return Err(format!("{uid} went to {:?} of {filter} without a cause", taken.members));
         }

@@ -127,8 +127,7 @@ pub struct WorldKnobs {
     pub sync_us: u64,
     /// Largest delay of authentication, µs.
     pub auth_us: u64,
-    /// The store keeps a tenant's log as long as any shard has no session that reads it, as if its
-    /// retention were long; otherwise what nobody needs goes at once.
+    /// The store keeps all of its log, as if its retention were long; otherwise what nobody needs goes at once.
     #[serde(default = "yes")]
     pub keeps_unneeded: bool,
     /// A foreign decoder reads every packet beside ours.

@@ -50,6 +50,10 @@ impl World {
             AuthQuestion::Password { .. } => {
                 AuthAnswer::Accept { identity: self.identity(client), data: None }
             }
+            // A stranger that has read the specification.
+            AuthQuestion::Step { .. } if self.clients[client].spec.auth_steps == 0 => {
+                AuthAnswer::Refuse { reason: Reason::BAD_AUTHENTICATION_METHOD }
+            }
             AuthQuestion::Step { method, data, .. } => {
                 let answer = self.step(link, method, data.as_deref());
                 self.note_answer(link, &answer);

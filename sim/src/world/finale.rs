@@ -25,7 +25,6 @@ pub(super) struct Seen {
     replayed: u64,
     refused: u64,
     parked: u64,
-    early: u64,
     replaying: u64,
 }
 
@@ -64,12 +63,24 @@ impl World {
         }
     }
 
+    /// Two clients of 3.1.1 with full sessions: each publishes to the other first thing, and is disconnected for it
+    /// because the other, disconnected for the same, has no room (docs/operations.md, "refuse-new").
+    fn are_deadlocked(&self) -> bool {
+        let stuck = |c: &&crate::client::Client| !c.online() && !c.idle() && !c.spec.v5;
+        self.scenario.knobs.offline_refuse_new && self.clients.iter().filter(stuck).count() > 1
+    }
+
     /// Everybody must be there and idle. Then the observers look at what is retained.
     fn look_around(&mut self) {
         let last = self.facts.last().map_or(0, |(at, _)| *at);
         let calm_at = self.scenario.calm_at_ms * 1000;
         if self.now < last + QUIET && self.now < calm_at + PATIENCE {
             self.add(self.now + QUIET, Event::Final(0));
+            return;
+        }
+        if self.are_deadlocked() {
+            self.marks.hit("full sessions refuse each other's clients");
+            self.done = true;
             return;
         }
         for client in 0..self.clients.len() {
@@ -193,7 +204,6 @@ impl World {
             seen.replayed += counters.replayed;
             seen.refused += counters.refusals[Refused::OfflineFull as usize];
             seen.parked += counters.scans_parked;
-            seen.early += counters.scans_early;
             seen.replaying += counters.takeovers_replaying;
         }
         self.drops = sum;
@@ -211,10 +221,9 @@ impl World {
         let seen = std::mem::take(&mut self.seen);
         self.marks.many("a message was spilled", seen.spilled);
         self.marks.many("messages were replayed", seen.replayed);
-        self.marks.many("a scan of retained messages was parked", seen.parked);
-        self.marks.many("a scan asked before the other shard was as far", seen.early);
-        self.marks.many("takeover during retained replay", seen.replaying);
         self.marks.many("a publish was refused for a full session", seen.refused);
+        self.marks.many("a scan of retained messages was parked", seen.parked);
+        self.marks.many("takeover during retained replay", seen.replaying);
     }
 
     pub(super) fn final_marks(&mut self) {

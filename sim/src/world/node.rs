@@ -230,12 +230,12 @@ impl World {
             }
             Effect::Floor { tenant, floor } => {
                 let keeps = self.scenario.world.keeps_unneeded;
-                let floor = Some(if keeps { 0 } else { floor.get(super::state::PARTITION).0 });
+                let floor = if keeps { 0 } else { floor.get(super::state::PARTITION).0 };
                 if self.verbose {
-                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor:?}"));
+                    self.remark(format!("shard {shard}: floor of {tenant:?} is {floor}"));
                 }
                 let shards = self.scenario.topology.shards;
-                self.store.floor(shard, shards, tenant, floor);
+                self.store.floor(shard, shards, tenant, Some(floor));
             }
             Effect::Log(event) => self.logged(&event),
         }

@@ -5,6 +5,7 @@ use super::event::Event;
 use crate::facts::End;
 use crate::scenario::Op;
 use mast_core::codec::{Connect, Disconnect, Packet, Props, Reason, Version};
+use mast_core::store::key::Space;
 
 impl World {
     /// Whether a tenant is a stranger's: nobody knows what is kept there.
@@ -58,10 +59,20 @@ impl World {
         }
     }
 
-    /// Takes over every session that it may have and ends it.
+    /// Takes over every session that the store has of it and ends it.
     pub(super) fn forget_stranger(&mut self, client: usize) {
         let username = format!("t{}/{}", self.clients[client].spec.tenant, self.clients[client].spec.name);
-        for id in std::mem::take(&mut self.clients[client].strange.ids) {
+        let tenant = format!("tenant{}", self.clients[client].spec.tenant);
+        let ids: Vec<String> = self
+            .store
+            .state
+            .keys
+            .keys()
+            .filter_map(|key| key.split())
+            .filter(|(space, of, _)| *space == Space::Session && *of == tenant)
+            .map(|(_, _, id)| String::from_utf8_lossy(id).into_owned())
+            .collect();
+        for id in ids {
             let connect = Packet::Connect(Connect {
                 version: Version::V5,
                 bridge: false,
