@@ -14,4 +14,5 @@ pub mod oracles;
 pub mod rights;
 pub mod scenario;
 pub mod shrink;
+pub mod subscription;
 pub mod world;

@@ -4,7 +4,7 @@ use mast_sim::marks::{Marks, SOMETIMES};
 use mast_sim::scenario::generate::generate;
 use mast_sim::world::run;
 
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 const SHARDS: u16 = 4;
 
 #[test]

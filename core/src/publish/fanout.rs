@@ -30,7 +30,13 @@ pub(crate) enum Work {
     /// An unlogged message that came while a job ran.
     Offer { message: Arc<Message> },
     /// A fan-out under way.
-    Job { message: Arc<Message>, pos: Option<(Partition, Seq)>, targets: Vec<(Target, Grant)>, next: usize },
+    Job {
+        message: Arc<Message>,
+        pos: Option<(Partition, Seq)>,
+        passed: bool,
+        targets: Vec<(Target, Grant)>,
+        next: usize,
+    },
 }
 
 impl Shard {
@@ -164,7 +170,8 @@ impl Shard {
                 self.deliver(*target, item, grant);
             }
         } else {
-            let job = Work::Job { message: item.message(), pos: item.pos, targets, next: 0 };
+            let (message, pos, passed) = (item.message(), item.pos, item.passed);
+            let job = Work::Job { message, pos, passed, targets, next: 0 };
             self.work.push_front(job);
         }
         total > 0
@@ -186,8 +193,9 @@ impl Shard {
                 self.fan_out(&mut Outgoing::shared(&message, None));
             }
             Work::Committed { batch, next } => self.step_committed(batch, next, budget),
-            Work::Job { message, pos, targets, next } => {
+            Work::Job { message, pos, passed, targets, next } => {
                 let mut item = Outgoing::shared(&message, pos);
+                item.passed = passed;
                 let end = targets.len().min(next + *budget as usize);
                 for (target, grant) in &targets[next..end] {
                     self.deliver(*target, &mut item, grant);
@@ -198,7 +206,7 @@ impl Shard {
                         self.plane.head.raise(partition, seq);
                     }
                 } else {
-                    self.work.push_front(Work::Job { message, pos, targets, next: end });
+                    self.work.push_front(Work::Job { message, pos, passed, targets, next: end });
                 }
             }
         }
@@ -224,6 +232,7 @@ impl Shard {
                 let before = self.work.len();
                 let mut item =
                     Outgoing::shared(&append.message, append.log.then_some((partition, entry.seq)));
+                item.passed = !append.log;
                 self.fan_out(&mut item);
                 let began_job = self.work.len() > before;
                 if began_job {

@@ -46,12 +46,14 @@ pub(crate) enum Followup {
 pub(crate) struct Outgoing<'a> {
     pub parts: MessageParts<'a>,
     pub pos: Option<(Partition, Seq)>,
+    /// It went through the store without being logged: when it was accepted, nobody was known to want it.
+    pub passed: bool,
     shared: Option<Arc<Message>>,
 }
 
 impl<'a> Outgoing<'a> {
     pub fn borrowed(parts: MessageParts<'a>) -> Outgoing<'a> {
-        Outgoing { parts, pos: None, shared: None }
+        Outgoing { parts, pos: None, passed: false, shared: None }
     }
 
     pub fn shared(message: &'a Arc<Message>, pos: Option<(Partition, Seq)>) -> Outgoing<'a> {
@@ -65,7 +67,7 @@ impl<'a> Outgoing<'a> {
             props: message.props(),
             payload: message.payload(),
         };
-        Outgoing { parts, pos, shared: Some(Arc::clone(message)) }
+        Outgoing { parts, pos, passed: false, shared: Some(Arc::clone(message)) }
     }
 
     pub fn message(&mut self) -> Arc<Message> {
@@ -175,9 +177,10 @@ impl Plane {
         }
         if session.feed.behind || session.feed.is_full(settings.queue_messages, settings.queue_bytes) {
             session.feed.fall_behind(&self.head);
-            // A persistent session's subscriptions have their messages logged, from SUBACK on. One that was
-            // not is older than that: nobody is owed it, and behind logged ones it would be out of order.
-            if item.pos.is_none() && !session.persistent {
+            // A persistent session's subscriptions have their messages logged, from SUBACK on, and so has whoever
+            // is there what goes through the store. One that was not is older than that: nobody is owed it, and
+            // behind logged ones it would be out of order.
+            if item.pos.is_none() && !session.persistent && !item.passed {
                 session.feed.spills += 1;
                 self.counters.spilled += 1;
                 self.followups.push(Followup::Spill { session: id, message: item.message() });

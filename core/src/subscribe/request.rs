@@ -3,7 +3,7 @@
 use crate::authz::Access;
 use crate::codec::{Reason, SubOptions, Subscribe, Unsubscribe, Violation};
 use crate::conn::receive::protocol_error;
-use crate::ids::{ConnId, SessionId, ShardIx};
+use crate::ids::{ConnId, SessionId};
 use crate::message::QoS;
 use crate::session::record::FilterRecord;
 use crate::session::{Sub, SubKey, Subscription};
@@ -342,18 +342,11 @@ impl Shard {
     /// Takes a subscription out of session, index and interest.
     pub(crate) fn drop_subscription(&mut self, id: SessionId, filter: &str) {
         let me = self.me;
-        let watched = self.plane.session(id).is_some_and(|s| s.backlog.is_some());
-        if watched {
-            // It is counted by its filters: begun anew with those that are left.
-            self.unwatch_backlog(id);
+        if !self.plane.session(id).is_some_and(|s| s.subscriptions.contains_key(filter)) {
+            return;
         }
-        self.forget_subscription(id, filter, me);
-        if watched {
-            self.watch_backlog(id);
-        }
-    }
-
-    fn forget_subscription(&mut self, id: SessionId, filter: &str, me: ShardIx) {
+        // The session may be absent, when its SUBSCRIBE failed behind it.
+        self.unwatch_backlog(id);
         let Some(session) = self.plane.session(id) else { return };
         let Some(subscription) = session.subscriptions.remove(filter) else { return };
         session.log_filters = None;
@@ -376,6 +369,7 @@ impl Shard {
             self.keep_inflight(id, Some(group));
             self.send(group.leader, PeerMsg::GroupLeave { group, member });
         }
+        self.watch_backlog(id);
     }
 
     /// Forgets queued messages that no subscription matches any more.

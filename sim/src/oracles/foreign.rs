@@ -261,7 +261,7 @@ mod tests {
     fn a_packet_that_ours_reads_otherwise_is_told() {
         let sent = [0x32, 0x0A, 0, 1, b'a', 0, 7, 2, 0x0B, 5, b'h', b'i'];
         for (at, other, what) in [
-            (3, b'b', "topic"),
+            (4, b'b', "topic"),
             (6, 8, "packet id"),
             (9, 6, "property"),
             (11, b'o', "payload"),

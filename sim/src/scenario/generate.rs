@@ -75,6 +75,8 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
         calm_at_ms,
         rights: Vec::new(),
     };
+    // It costs a tenth of a run.
+    scenario.world.foreign = Draw::new(seed, 80).chance(50);
     later::add(&mut scenario, &mut later);
     scenario
 }
