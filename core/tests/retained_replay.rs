@@ -140,7 +140,11 @@ fn a_session_that_read_all_of_it_gets_nothing_again() {
         reader.read(&mut node, client, got, usize::MAX);
         node.pass(2000);
         assert_eq!(reader.all(), expected());
-        if crash { node.crash() } else { node.cut(client) }
+        if crash {
+            node.crash()
+        } else {
+            node.cut(client)
+        }
         let client = node.connect(Version::V5, "reader", 1000);
         assert!(node.take(client).is_empty());
     }
