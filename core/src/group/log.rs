@@ -139,11 +139,12 @@ impl Shard {
                         retain: o.queued.retain,
                         released: false,
                         sub_ids: Vec::new(),
+                        name: None,
                     })
                 })
                 .collect();
-            let record =
-                CursorRecord { owner: SessionUid(0), base: group.feed.floor(&head), live: 0, inflight };
+            let base = group.feed.floor(&head);
+            let record = CursorRecord { owner: SessionUid(0), base, inflight, ..CursorRecord::default() };
             let Some(key) = self.group_key(id) else { continue };
             let put = Write::Put { key, value: record.encode(), expect: Expect::Any };
             self.commit(

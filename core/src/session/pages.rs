@@ -35,6 +35,12 @@ impl Shard {
     pub(crate) fn resume_flow(&mut self, id: SessionId) {
         let Some(session) = self.plane.session(id) else { return };
         session.out.left_over = session.out.inflight.len();
+        if session.replays.as_ref().is_some_and(|r| !r.names.is_empty()) {
+            session.reviving = true;
+            self.ask_lost_bodies(id);
+            return;
+        }
+        session.reviving = false;
         let missing: Vec<Seq> = session
             .out
             .inflight

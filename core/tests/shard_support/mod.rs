@@ -268,7 +268,8 @@ impl Node {
                 ReadResult::Page(LogPage { entries: self.wanted(read), upto: Seq(self.head), first: Seq(0) })
             }
             Read::At { seqs, .. } => {
-                let found = self.log.iter().filter(|e| seqs.contains(&e.seq));
+                // As in a real store, what is only retained is not in the log.
+                let found = self.log.iter().filter(|e| e.append.log && seqs.contains(&e.seq));
                 let entries = found
                     .map(|e| LogEntry { seq: e.seq, message: Arc::clone(&e.append.message), spilled: false })
                     .collect();
