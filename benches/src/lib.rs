@@ -15,6 +15,7 @@ use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::Restored;
 use mast_core::store::position::Position;
 use mast_core::tenant::registry::Registry;
+use mast_core::tenant::rules::Rules;
 use mast_core::time::Now;
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ impl Default for Bench {
             interest_seed: 1,
             registry,
             settings,
-            acl: None,
+            rules: Rules::default(),
         };
         let mut shard = Shard::new(config, NOW);
         shard.handle(NOW, Input::Restore(Restored::End { head: Position::start() }));
@@ -100,7 +101,7 @@ impl Bench {
         let mut out = Vec::new();
         let mut rng = Rng::new(1);
         let Progress::Ask(_) = machine.receive(&bytes, &mut rng, &mut out) else { panic!("asks") };
-        let identity = Identity { tenant: TenantId(0), principal: None };
+        let identity = Identity { tenant: TenantId(0), principal: None, expires: None };
         let Progress::Admit(admission) =
             machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out)
         else {

@@ -11,6 +11,7 @@ use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, Outbox, Step};
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::tenant::registry::Registry;
+use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now};
 
 /// Statements that a test shows; the registry of `mast-tests` reads them from this text.
@@ -61,7 +62,7 @@ fn handshake() -> Handshake {
 }
 
 fn identity(name: &str) -> Identity {
-    Identity { tenant: TenantId(0), principal: Some(Box::from(name)) }
+    Identity { tenant: TenantId(0), principal: Some(Box::from(name)), expires: None }
 }
 
 fn accept(name: &str, data: &'static [u8]) -> AuthAnswer {
@@ -150,7 +151,7 @@ impl Running {
             interest_seed: 1,
             registry: Registry::new(&["default"]).expect("a tenant"),
             settings: Settings { sys_interval_ms: 0, ..Settings::default() },
-            acl: None,
+            rules: Rules::default(),
         };
         let mut running = Running { shard: Shard::new(config, Now::default()), effects: Vec::new() };
         let (mut machine, mut rng, mut out) = (handshake(), Rng::new(1), Vec::new());

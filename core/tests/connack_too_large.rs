@@ -14,6 +14,7 @@ use mast_core::shard::{Census, Shard, ShardConfig};
 use mast_core::store::port::{CommitResult, Restored};
 use mast_core::store::position::{Position, Seq};
 use mast_core::tenant::registry::Registry;
+use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now};
 
 /// Statements that a test shows; the registry of `mast-tests` reads them from this text.
@@ -60,7 +61,7 @@ fn shard(settings: &Settings) -> Shard {
         interest_seed: 1,
         registry: Registry::new(&["default"]).expect("a good name"),
         settings: settings.clone(),
-        acl: None,
+        rules: Rules::default(),
     };
     let mut shard = Shard::new(config, NOW);
     shard.handle(NOW, Input::Restore(Restored::End { head: Position::start() }));
@@ -106,7 +107,7 @@ fn a_client_that_cannot_be_told_of_its_success_is_closed_and_leaves_nothing() {
         let mut out = Vec::new();
         let progress = handshake.receive(&connect(expiry), &mut Rng::new(1), &mut out);
         assert!(matches!(progress, Progress::Ask(_)));
-        let identity = Identity { tenant: TenantId(0), principal: None };
+        let identity = Identity { tenant: TenantId(0), principal: None, expires: None };
         let accept = AuthAnswer::Accept { identity, data: None };
         let Progress::Admit(admission) = handshake.authenticated(accept, &mut out) else { panic!("admits") };
 

@@ -71,7 +71,7 @@ pub fn examine(sources: &Sources) -> Vec<Finding> {
     for advice in banner::advice(&config) {
         found.add(Grade::Remark, "configuration", advice);
     }
-    match Checked::read(&config.auth) {
+    match Checked::read(&config) {
         Err(error) => found.add(Grade::Bad, "authentication", error),
         Ok(checked) => {
             checked.remarks().iter().for_each(|r| found.add(Grade::Remark, "authentication", r));

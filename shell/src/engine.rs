@@ -58,6 +58,7 @@ pub struct AllInOne {
 
 /// What reload and health need.
 struct Shared {
+    registry: Registry,
     auth: Arc<crate::auth::AuthState>,
     store: StoreClient,
     store_health: Component,
@@ -103,7 +104,7 @@ impl AllInOne {
         let open_files = process::open_file_limit().unwrap_or(1024);
         let acceptor = Arc::new(Acceptor {
             in_force: ArcSwap::from_pointee(in_force(&config)),
-            authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry, &config)),
+            authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry.clone(), &config)),
             admission: Admission::new(&config.limits, open_files, Arc::clone(&pressure)),
             failures: Arc::default(),
             shards: mailboxes.clone(),
@@ -120,6 +121,7 @@ impl AllInOne {
         });
         pressure.register(&metrics);
         let context = Shared {
+            registry,
             auth,
             store: client,
             store_health,
@@ -203,7 +205,6 @@ fn start_shards(
     let shards = common.mailboxes.len() as u16;
     let seed = entropy().map_err(|e| e.to_string())?;
     let restored = Arc::new(restored);
-    let acl = auth.acl();
     let start = |index: u16| {
         let shard_config = ShardConfig {
             shard: ShardIx(index),
@@ -212,7 +213,7 @@ fn start_shards(
             interest_seed: seed,
             registry: registry.clone(),
             settings: settings_of(config),
-            acl: (!acl.is_open()).then(|| Arc::clone(&acl)),
+            rules: auth.rules(registry),
         };
         let setup = shard_setup(index, common);
         spawn(shard_config, setup, store.clone(), Arc::clone(&restored))
@@ -380,10 +381,9 @@ impl Engine for AllInOne {
     }
 
     fn reload(&mut self, config: &Arc<Config>) -> Vec<String> {
-        let acl = self.context.auth.acl();
-        let acl = (!acl.is_open()).then_some(acl);
+        let rules = self.context.auth.rules(&self.context.registry);
         for mailbox in &self.mailboxes {
-            mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), acl.clone()));
+            mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), rules.clone()));
         }
         self.acceptor.reconfigure(in_force(config));
         Vec::new()

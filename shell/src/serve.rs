@@ -117,7 +117,7 @@ pub fn run<E: Engine + Send + 'static>(
     let config = Arc::new(sources.load()?);
     let log = log::start(config.node.log_level, config.node.log_format)?;
     log_panics();
-    let checked = Checked::read(&config.auth)?;
+    let checked = Checked::read(&config)?;
     remark(checked.remarks());
     let auth = Arc::new(AuthState::new(checked)?);
     let tls = load_tls(&config)?;
@@ -289,7 +289,7 @@ impl Reloader<'_> {
     /// Reads everything first and changes nothing before all of it is good.
     fn reload(&mut self) -> Result<Arc<Config>, ServeError> {
         let config = Arc::new(self.sources.load()?);
-        let checked = Checked::read(&config.auth)?;
+        let checked = Checked::read(&config)?;
         let mut prepared: Vec<(&TlsListener, PreparedTls)> = Vec::new();
         for listener in &config.listeners {
             if let (Some(files), Some(tls)) = (&listener.tls, self.tls.get(&listener.name)) {

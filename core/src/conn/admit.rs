@@ -55,6 +55,7 @@ impl Shard {
         let out_max = connect.props.topic_alias_maximum().unwrap_or(0).min(settings.topic_alias_out_max);
         conn.aliases_out = AliasesOut::new(out_max, self.hash_seed);
         conn.username.clone_from(&admission.identity.principal);
+        conn.expires = admission.identity.expires;
         conn.auth_method.clone_from(&admission.auth_method);
         let keep_alive = granted_keep_alive(connect.version, connect.keep_alive, settings.keep_alive_max);
         conn.keep_alive_micros = u64::from(keep_alive) * 1_500_000;
@@ -121,7 +122,7 @@ impl Shard {
             let session = Session::new(mount, uid, client_id.clone(), admission.identity.principal.clone());
             self.add_session(session)
         });
-        let rights = self.rights_of(admission.identity.principal.as_deref(), client_id);
+        let rights = self.rights_of(mount.tenant(), admission.identity.principal.as_deref(), client_id);
         let expiry = self.granted_expiry(connect);
         let settings_quota = self.plane.settings.max_inflight_out;
         let quota = connect.props.receive_maximum().unwrap_or(u16::MAX).min(settings_quota).max(1);

@@ -8,7 +8,7 @@ use crate::codec::{
 use crate::ids::TenantId;
 use crate::rng::Rng;
 use crate::settings::Settings;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -35,6 +35,8 @@ pub struct Identity {
     pub tenant: TenantId,
     /// The user; `None` = anonymous. Owns the sessions that it makes.
     pub principal: Option<Box<str>>,
+    /// When the proof ends (a token's expiry): so does the connection. `None` = never.
+    pub expires: Option<Wall>,
 }
 
 /// What authentication is asked.

@@ -17,7 +17,7 @@ use crate::conn::outbuf::OutBuf;
 use crate::ids::{ConnId, SessionId};
 use crate::publish::cache::RouteCache;
 use crate::tenant::mount::Mount;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -73,6 +73,8 @@ pub(crate) struct Conn {
     pub appends: Vec<(u64, u32)>,
     pub appends_total: u32,
     pub username: Option<Box<str>>,
+    /// When what the client proved itself with ends.
+    pub expires: Option<Wall>,
     /// A stock bridge: its subscriptions act as no-local and retain-as-published.
     pub bridge: bool,
     pub auth_method: Option<Box<str>>,
@@ -106,6 +108,7 @@ impl Conn {
             appends: Vec::new(),
             appends_total: 0,
             username: None,
+            expires: None,
             bridge: false,
             auth_method: None,
         }

@@ -217,10 +217,15 @@ impl Shard {
             AuthAnswer::Continue { data } => (Reason::CONTINUE_AUTHENTICATION, Some(data)),
             AuthAnswer::Accept { identity, data } => {
                 let same = self.plane.conn(id).map(|c| (c.mount.tenant(), c.username.clone()));
+                let expires = identity.expires;
                 if same != Some((identity.tenant, identity.principal)) {
                     // Another identity may not slip into a running session.
                     self.disconnect(id, Reason::NOT_AUTHORIZED);
                     return;
+                }
+                // The new proof counts from now on.
+                if let Some(conn) = self.plane.conn(id) {
+                    conn.expires = expires;
                 }
                 (Reason::SUCCESS, data)
             }

@@ -1,4 +1,4 @@
-//! Keep alive and stalled sockets: one lazy timer per connection that looks at both.
+//! Keep alive, stalled sockets and expired credentials: one lazy timer per connection that looks at all three.
 
 use crate::codec::Reason;
 use crate::conn::Phase;
@@ -15,13 +15,17 @@ const LOOK_MICROS: u64 = 30_000_000;
 
 impl Shard {
     pub(crate) fn arm_idle(&mut self, id: ConnId) {
-        let now = self.plane.now.mono;
+        let Now { mono: now, wall } = self.plane.now;
         let stall = self.plane.settings.stall_ms * 1000;
         let partial = self.plane.settings.packet_timeout_ms * 1000;
         let Some(conn) = self.plane.conn(id) else { return };
         let mut due = now.after_micros(LOOK_MICROS.min(stall.max(1000)).min(partial.max(1000)));
         if conn.keep_alive_micros > 0 {
             due = due.min(conn.last_seen.after_micros(conn.keep_alive_micros));
+        }
+        if let Some(left) = conn.expires.map(|at| at.millis_since(wall)) {
+            // The wall clock may be set meanwhile: hence the look at it here, at intervals, and no timer of its own.
+            due = due.min(now.after_millis(left));
         }
         if due <= now {
             // Overdue, but its silence is ours (we don't read it): looked at again, not at once.
@@ -43,11 +47,16 @@ impl Shard {
     }
 
     pub(crate) fn idle_due(&mut self, id: ConnId) {
-        let now = self.plane.now.mono;
+        let Now { mono: now, wall } = self.plane.now;
         let stall = self.plane.settings.stall_ms * 1000;
         let partial = self.plane.settings.packet_timeout_ms * 1000;
         let Some(conn) = self.plane.conn(id) else { return };
         if conn.phase == Phase::Closing {
+            return;
+        }
+        if conn.expires.is_some_and(|at| at <= wall) {
+            self.plane.counters.cuts[Cut::Expired as usize] += 1;
+            self.disconnect(id, Reason::NOT_AUTHORIZED);
             return;
         }
         let silent = now.micros_since(conn.last_seen);

@@ -2,7 +2,6 @@
 //! windows, wills, retained messages. Records of one session may come in any order, so they are put
 //! together at the end.
 
-use crate::authz::Acl;
 use crate::codec::SubOptions;
 use crate::conn::handshake::shard_of;
 use crate::ids::{SessionId, SessionUid, TenantId};
@@ -187,7 +186,7 @@ impl Shard {
         cursor: &CursorRecord,
     ) -> SessionId {
         let now = self.plane.now;
-        let rights = self.rights_of(record.principal.as_deref(), &client_id);
+        let rights = self.rights_of(tenant, record.principal.as_deref(), &client_id);
         let mut session = Session::new(Mount::new(tenant), record.uid, client_id, record.principal);
         session.rights = rights;
         session.persistent = record.persistent;
@@ -325,10 +324,10 @@ impl Shard {
 
     /// New rules are in use: every session's rights are made anew.
     pub(crate) fn refresh_rights(&mut self) {
-        let acl = self.acl.clone().filter(|acl| !acl.is_open());
+        let rules = &self.rules;
         self.plane.sessions.for_each(|session| {
-            session.rights = acl
-                .as_ref()
+            session.rights = rules
+                .of(session.mount.tenant())
                 .map(|acl| Box::new(acl.resolve(session.principal.as_deref(), &session.client_id)));
         });
     }
@@ -336,11 +335,11 @@ impl Shard {
     /// The rules of a client; `None` where everything is allowed.
     pub(crate) fn rights_of(
         &self,
+        tenant: TenantId,
         user: Option<&str>,
         client_id: &str,
     ) -> Option<Box<crate::authz::Principal>> {
-        let acl: &Arc<Acl> = self.acl.as_ref()?;
-        (!acl.is_open()).then(|| Box::new(acl.resolve(user, client_id)))
+        self.rules.of(tenant).map(|acl| Box::new(acl.resolve(user, client_id)))
     }
 }
 

@@ -2,12 +2,12 @@
 //! the tests all use.
 
 use super::peer::PeerMsg;
-use crate::authz::Acl;
 use crate::conn::handshake::{Admission, AuthAnswer, AuthQuestion};
 use crate::ids::{ConnId, OpId, ShardIx, TenantId};
 use crate::settings::Settings;
 use crate::store::port::{CommitResult, Committed, Durability, Read, ReadResult, Restored, Write};
 use crate::store::position::Position;
+use crate::tenant::rules::Rules;
 use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -74,7 +74,7 @@ pub enum Input<'a> {
         /// The settings.
         settings: Box<Settings>,
         /// The rules.
-        acl: Option<Arc<Acl>>,
+        rules: Rules,
     },
     /// Memory is short: connections that hold much of it and are owed nothing are cut.
     Relieve,

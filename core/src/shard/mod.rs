@@ -12,7 +12,6 @@ pub(crate) mod slab;
 pub(crate) mod tenants;
 pub(crate) mod timers;
 
-use crate::authz::Acl;
 use crate::conn::outbuf::OutBuf;
 use crate::group::Groups;
 use crate::ids::{ConnId, ShardIx};
@@ -35,12 +34,12 @@ use crate::subscribe::gate::Gate;
 use crate::subscribe::scan::Scans;
 use crate::sys::Counters;
 use crate::tenant::registry::Registry;
+use crate::tenant::rules::Rules;
 use crate::time::{Mono, Now};
 use crate::timer::Wheel;
 use crate::topic::ListId;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The one partition of the embedded store.
@@ -61,8 +60,8 @@ pub struct ShardConfig {
     pub registry: Registry,
     /// Settings.
     pub settings: Settings,
-    /// Rules; `None` = all is allowed.
-    pub acl: Option<Arc<Acl>>,
+    /// Access control lists.
+    pub rules: Rules,
 }
 
 /// What a shard holds, by kind. Timers are not counted: they are lazy and run out by themselves.
@@ -95,7 +94,7 @@ pub struct Shard {
     pub(crate) hash_seed: u64,
     pub(crate) plane: Plane,
     pub(crate) tenants: Vec<TenantState>,
-    pub(crate) acl: Option<Arc<Acl>>,
+    pub(crate) rules: Rules,
     pub(crate) ops: Ops,
     pub(crate) gates: Slab<Gate>,
     pub(crate) tokens: hashbrown::HashMap<u64, (u32, u32), foldhash::fast::FixedState>,
@@ -167,7 +166,7 @@ impl Shard {
                 followups: Vec::new(),
             },
             tenants,
-            acl: config.acl,
+            rules: config.rules,
             ops: Ops::default(),
             gates: Slab::default(),
             tokens: hashbrown::HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
@@ -215,9 +214,9 @@ impl Shard {
             Input::AuthDone { op, answer } => self.auth_done(op, answer),
             Input::Restore(record) => self.restore(record),
             Input::Tick => {}
-            Input::Reconfigure { settings, acl } => {
+            Input::Reconfigure { settings, rules } => {
                 let offline = core::mem::replace(&mut self.plane.settings, settings).offline;
-                self.acl = acl;
+                self.rules = rules;
                 self.rules_version += 1;
                 self.refresh_rights();
                 if offline != self.plane.settings.offline {

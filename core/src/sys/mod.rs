@@ -88,14 +88,17 @@ pub enum Cut {
     Stall,
     /// Memory was short.
     Memory,
+    /// What the client proved itself with (a token) has expired.
+    Expired,
 }
 
 /// All of them, in the order of their numbers.
-pub const CUTS: [(Cut, &str); 4] = [
+pub const CUTS: [(Cut, &str); 5] = [
     (Cut::KeepAlive, "keep_alive"),
     (Cut::PacketTimeout, "packet_timeout"),
     (Cut::Stall, "stall"),
     (Cut::Memory, "memory"),
+    (Cut::Expired, "credential_expired"),
 ];
 
 /// Why a filter was refused in a SUBACK.

@@ -1,4 +1,5 @@
-//! Tenants: their registry and the mount that puts every client topic under its tenant.
+//! Tenants: their registry, the mount that puts every client topic under its tenant, and whose rules are whose.
 
 pub mod mount;
 pub mod registry;
+pub mod rules;

@@ -19,6 +19,7 @@ use mast_core::store::port::{
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::sys::Counters;
 use mast_core::tenant::registry::Registry;
+use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now, Wall};
 use mast_core::topic;
 
@@ -37,6 +38,8 @@ pub struct Node {
     settings: Settings,
     seed: u64,
     pub now: Now,
+    /// Expiry of the proof of clients that connect from now on.
+    pub expires: Option<Wall>,
     log: Vec<CommittedEntry>,
     keys: BTreeMap<Key, (bytes::Bytes, u64)>,
     head: u64,
@@ -78,6 +81,7 @@ impl Node {
             settings,
             seed: 0,
             now: Now { mono: Mono(1), wall: Wall(1_000_000) },
+            expires: None,
             log: Vec::new(),
             keys: BTreeMap::new(),
             head: 0,
@@ -100,7 +104,7 @@ impl Node {
                 interest_seed: 1,
                 registry: Registry::new(&["default"]).expect("a tenant"),
                 settings: self.settings.clone(),
-                acl: None,
+                rules: Rules::default(),
             };
             self.shards.push(Shard::new(config, self.now));
         }
@@ -139,7 +143,10 @@ impl Node {
     /// New settings come into force on all shards.
     pub fn reconfigure(&mut self, settings: Settings) {
         for shard in 0..self.shards.len() as u16 {
-            self.give(shard, Input::Reconfigure { settings: Box::new(settings.clone()), acl: None });
+            self.give(
+                shard,
+                Input::Reconfigure { settings: Box::new(settings.clone()), rules: Rules::default() },
+            );
         }
         self.settings = settings;
     }
@@ -315,7 +322,7 @@ impl Node {
         let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id)];
         let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
         assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
-        let identity = Identity { tenant: TenantId(0), principal: None };
+        let identity = Identity { tenant: TenantId(0), principal: None, expires: self.expires };
         let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
         let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
         let shard = shard_of(TenantId(0), client_id, self.shards.len() as u16, true).0;

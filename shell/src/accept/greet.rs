@@ -1,9 +1,10 @@
 //! One connection from accept to hand-over: PROXY, TLS, WebSocket, CONNECT, authentication; each with a
 //! deadline, each bounded in bytes.
 
-use crate::accept::authenticate::refuse;
+use crate::accept::authenticate::{ClientCertificate, refuse};
 use crate::accept::failures::Failure;
 use crate::accept::{Accepted, Acceptor, InForce};
+use crate::auth::CertificateNames;
 use crate::config::{Config, Listener};
 use crate::driver::mailbox::{Arrival, Mail, Permit};
 use crate::driver::socket::{Got, Registered};
@@ -62,7 +63,7 @@ struct Greeting {
     ip: Option<IpAddr>,
     /// MQTT bytes that came and were not used.
     mqtt: Vec<u8>,
-    certificate: Option<String>,
+    certificate: Option<Box<ClientCertificate>>,
     admitted: Admitted,
     listener: Arc<Listener>,
     in_force: Arc<InForce>,
@@ -212,8 +213,13 @@ impl Greeter {
         let stream = tls.accept(Prefixed { early, at: 0, stream }).await?;
         let (prefixed, session) = stream.into_inner();
         let certificate = match session.peer_certificates().and_then(|chain| chain.first()) {
-            Some(certificate) => user_name(certificate, tls.username_from())
-                .map_err(|e| Ended::Refused(format!("client certificate: {e}")))?,
+            Some(certificate) => {
+                let user = user_name(certificate, tls.username_from())
+                    .map_err(|e| Ended::Refused(format!("client certificate: {e}")))?;
+                let names = CertificateNames::read(certificate);
+                let unreadable = || Ended::Refused("the client certificate cannot be parsed".into());
+                Some(Box::new(ClientCertificate { user, names: names.ok_or_else(unreadable)? }))
+            }
             None => None,
         };
         let transport = Transport::new(Some(Box::new(session)), None);
@@ -284,10 +290,11 @@ impl Greeter {
                             return Err(Ended::Violation(violation));
                         }
                         Progress::Ask(question) => {
-                            let now = Duration::from_micros(acceptor.clock.mono().0);
+                            let now = acceptor.clock.now();
                             let certificate = greeting.certificate.as_deref();
                             let asked = acceptor.authenticator.answer(
                                 question,
+                                &greeting.in_force.config,
                                 &greeting.listener,
                                 certificate,
                                 greeting.ip,

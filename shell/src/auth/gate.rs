@@ -1,4 +1,5 @@
-//! The answer to the user name and password of a CONNECT: anonymous access, password check, rate of attempts.
+//! The answer to what a CONNECT says of its user: the listener's chain of authenticators, anonymous access, rate of
+//! attempts.
 
 use std::{
     net::IpAddr,
@@ -6,8 +7,13 @@ use std::{
     time::Duration,
 };
 
-use super::{AuthState, KeyedRate, Login};
-use crate::{config::Limits, listen::admission::source_of};
+use mast_core::time::{Now, Wall};
+
+use super::{AuthState, KeyedRate, Login, jwt::Token};
+use crate::{
+    config::{Authenticator, Limits},
+    listen::admission::source_of,
+};
 
 /// Sources and users remembered for rates.
 const MAX_KEYS: usize = 65_536;
@@ -17,12 +23,28 @@ const MAX_KEYS: usize = 65_536;
 pub struct Credentials<'a> {
     pub user: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// The name in a verified client certificate, where the listener takes it as the user name.
-    pub certificate_user: Option<&'a str>,
+    /// Whom the verified client certificate stands for, where the listener takes that from it.
+    pub certificate: Option<&'a User>,
     /// `None`: a unix socket.
     pub source: Option<IpAddr>,
+    /// The authenticators of the listener, in order.
+    pub chain: &'a [Authenticator],
+    /// The listener's tenant, if it has a fixed one.
+    pub tenant: Option<&'a str>,
     /// Whether the listener takes anonymous clients.
     pub allow_anonymous: bool,
+}
+
+/// A proven user.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    /// The tenant that the proof names. `None`: that of the listener, or the default one.
+    pub tenant: Option<String>,
+    /// What the client id must match, with `*` for any text.
+    pub client_id: Option<String>,
+    /// When the proof ends, and the connection with it.
+    pub expires: Option<Wall>,
 }
 
 /// Who the client is.
@@ -30,7 +52,7 @@ pub struct Credentials<'a> {
 pub enum Identity {
     /// Let in without a proven name.
     Anonymous,
-    User(String),
+    User(User),
 }
 
 /// Why it is not let in.
@@ -42,6 +64,8 @@ pub enum Denial {
     NotAuthorized,
     /// 0x97 (3.x: 3): too many checks wait.
     Busy,
+    /// 0x85 (3.x: 2): the certificate's rule wants another client id.
+    ClientId,
     /// 0x9F (3.x: 3): too many attempts from this source or for this user.
     TooManyAttempts,
 }
@@ -52,6 +76,7 @@ impl Denial {
         match self {
             Denial::BadUserNameOrPassword => "bad_user_name_or_password",
             Denial::NotAuthorized => "not_authorized",
+            Denial::ClientId => "client_id",
             Denial::Busy => "hash_queue",
             Denial::TooManyAttempts => "login_rate",
         }
@@ -73,37 +98,84 @@ impl LoginGate {
         *self.rates.lock().unwrap_or_else(PoisonError::into_inner) = rates(limits);
     }
 
-    /// Decides. `now` counts from any fixed start.
+    /// Decides: asks the listener's authenticators in their order until one knows the client.
     pub async fn decide(
         &self,
         auth: &AuthState,
         given: Credentials<'_>,
-        now: Duration,
+        now: Now,
     ) -> Result<Identity, Denial> {
-        // A proven certificate stands above what the packet says.
-        if let Some(user) = given.certificate_user {
-            return Ok(Identity::User(user.to_owned()));
+        // Whether the client showed something that one of the chain could have known: then it does not become
+        // anonymous by being unknown.
+        let mut tried = false;
+        for authenticator in given.chain {
+            let verdict = match authenticator {
+                Authenticator::Certificate => given.certificate.map(|user| Ok(user.clone())),
+                Authenticator::Jwt => {
+                    tried |= given.password.is_some();
+                    self.token(auth, given, now)
+                }
+                Authenticator::Password => {
+                    tried |= given.user.is_some();
+                    self.password(auth, given, now).await
+                }
+            };
+            match verdict {
+                Some(Ok(user)) => return Ok(Identity::User(user)),
+                Some(Err(denial)) => return Err(denial),
+                // Not its own: the next one is asked.
+                None => {}
+            }
         }
-        let anonymous =
-            if given.allow_anonymous { Ok(Identity::Anonymous) } else { Err(Denial::NotAuthorized) };
-        let (Some(user), Some(verifier)) = (given.user, auth.passwords()) else {
-            // Nobody proved a name that nothing can check: rules for users must not apply to it.
-            return anonymous;
-        };
-        let Some(password) = given.password else { return Err(Denial::BadUserNameOrPassword) };
-        if !self.take(given.source, user, now) {
-            return Err(Denial::TooManyAttempts);
-        }
-        match verifier.verify(user, password).await {
-            Login::Accepted => Ok(Identity::User(user.to_owned())),
-            Login::Refused => Err(Denial::BadUserNameOrPassword),
-            Login::Busy => Err(Denial::Busy),
+        match (tried, given.allow_anonymous) {
+            (true, _) => Err(Denial::BadUserNameOrPassword),
+            // A name that nothing can check is no name: rules for users must not apply to it.
+            (false, true) => Ok(Identity::Anonymous),
+            (false, false) => Err(Denial::NotAuthorized),
         }
     }
 
-    fn take(&self, source: Option<IpAddr>, user: &str, now: Duration) -> bool {
+    fn token(&self, auth: &AuthState, given: Credentials<'_>, now: Now) -> Option<Result<User, Denial>> {
+        let (verifier, password) = (auth.tokens()?, given.password?);
+        match verifier.verify(password, now.wall) {
+            Token::NotMine => None,
+            Token::Refused(why) => {
+                tracing::debug!("token refused: {why}");
+                // Only bad ones count: good tokens cost no hash, and fleets come back together.
+                let within = self.take(given.source, None, now);
+                Some(Err(if within { Denial::BadUserNameOrPassword } else { Denial::TooManyAttempts }))
+            }
+            Token::Accepted(user) => Some(Ok(user)),
+        }
+    }
+
+    async fn password(
+        &self,
+        auth: &AuthState,
+        given: Credentials<'_>,
+        now: Now,
+    ) -> Option<Result<User, Denial>> {
+        let (verifier, user) = (auth.passwords()?, given.user?);
+        let Some(password) = given.password else { return Some(Err(Denial::BadUserNameOrPassword)) };
+        if !self.take(given.source, Some(user), now) {
+            return Some(Err(Denial::TooManyAttempts));
+        }
+        match verifier.verify(given.tenant, user, password).await {
+            Login::Accepted(tenant) => {
+                let tenant = tenant.map(|t| t.to_string());
+                Some(Ok(User { name: user.to_owned(), tenant, ..User::default() }))
+            }
+            Login::Refused => Some(Err(Denial::BadUserNameOrPassword)),
+            Login::Unknown => None,
+            Login::Busy => Some(Err(Denial::Busy)),
+        }
+    }
+
+    fn take(&self, source: Option<IpAddr>, user: Option<&str>, now: Now) -> bool {
+        let now = Duration::from_micros(now.mono.0);
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        source.is_none_or(|s| rates.0.take(source_of(s), now)) && rates.1.take(user.to_owned(), now)
+        source.is_none_or(|s| rates.0.take(source_of(s), now))
+            && user.is_none_or(|u| rates.1.take(u.to_owned(), now))
     }
 }
 
@@ -133,7 +205,7 @@ mod tests {
         variables.insert("MAST__LIMITS__LOGIN_RATE_PER_SOURCE".to_owned(), "1".to_owned());
         let sources = Sources { place: Place { variables, is_root: true }, ..Sources::default() };
         let config: Config = sources.load().unwrap_or_else(|e| panic!("{e}"));
-        let state = Checked::read(&config.auth).and_then(AuthState::new).unwrap_or_else(|e| panic!("{e}"));
+        let state = Checked::read(&config).and_then(AuthState::new).unwrap_or_else(|e| panic!("{e}"));
         (state, LoginGate::new(&config.limits))
     }
 
@@ -145,7 +217,9 @@ mod tests {
         Credentials {
             user,
             password,
-            certificate_user: None,
+            certificate: None,
+            chain: &Authenticator::ALL,
+            tenant: None,
             source: Some([192, 0, 2, 1].into()),
             allow_anonymous,
         }
@@ -158,8 +232,8 @@ mod tests {
     #[tokio::test]
     async fn a_name_is_believed_only_if_its_password_was_checked() {
         let (auth, gate) = setup(Some(&passwords()));
-        let decide = async |g| gate.decide(&auth, g, Duration::ZERO).await;
-        let ann = Ok(Identity::User("ann".into()));
+        let decide = async |g| gate.decide(&auth, g, Now::default()).await;
+        let ann = Ok(Identity::User(User { name: "ann".into(), ..User::default() }));
         assert_eq!(decide(given(Some("ann"), Some(b"secret"), false)).await, ann);
         let bad = Err(Denial::BadUserNameOrPassword);
         assert_eq!(decide(given(Some("ann"), Some(b"wrong"), true)).await, bad);
@@ -172,12 +246,37 @@ mod tests {
     #[tokio::test]
     async fn without_a_password_file_every_client_is_anonymous_whatever_it_says() {
         let (auth, gate) = setup(None);
-        let decide = async |g| gate.decide(&auth, g, Duration::ZERO).await;
+        let decide = async |mut g: Credentials<'static>| {
+            // What an automatic chain is without files.
+            g.chain = &[Authenticator::Certificate];
+            gate.decide(&auth, g, Now::default()).await
+        };
         assert_eq!(decide(given(Some("admin"), Some(b"x"), true)).await, Ok(Identity::Anonymous));
         assert_eq!(decide(given(Some("admin"), Some(b"x"), false)).await, Err(Denial::NotAuthorized));
-        let mut certified = given(Some("admin"), None, false);
-        certified.certificate_user = Some("dev1");
-        assert_eq!(decide(certified).await, Ok(Identity::User("dev1".into())));
+    }
+
+    #[tokio::test]
+    async fn a_certificate_counts_where_and_when_the_chain_says() {
+        let (auth, gate) = setup(Some(&passwords()));
+        let dev = User { name: "dev1".into(), ..User::default() };
+        let mut both = given(Some("ann"), Some(b"secret"), false);
+        both.certificate = Some(&dev);
+        let name = async |chain, given: Credentials<'_>| {
+            let answer = gate.decide(&auth, Credentials { chain, ..given }, Now::default()).await;
+            answer.map(|who| match who {
+                Identity::User(user) => user.name,
+                Identity::Anonymous => String::new(),
+            })
+        };
+        assert_eq!(name(&Authenticator::ALL, both).await.as_deref(), Ok("dev1"));
+        let reversed = [Authenticator::Password, Authenticator::Certificate];
+        assert_eq!(name(&reversed, both).await.as_deref(), Ok("ann"));
+        // An unknown name is handed on; a wrong password is not.
+        assert_eq!(name(&reversed, Credentials { user: Some("eve"), ..both }).await.as_deref(), Ok("dev1"));
+        let wrong = Credentials { password: Some(b"wrong"), ..both };
+        assert_eq!(name(&reversed, wrong).await, Err(Denial::BadUserNameOrPassword));
+        let without = Credentials { user: None, password: None, ..both };
+        assert_eq!(name(&[Authenticator::Password], without).await, Err(Denial::NotAuthorized));
     }
 
     #[tokio::test]
@@ -185,7 +284,7 @@ mod tests {
         let (auth, gate) = setup(Some(&passwords()));
         let mut refused = 0;
         for _ in 0..12 {
-            let answer = gate.decide(&auth, given(Some("eve"), Some(b"x"), false), Duration::ZERO).await;
+            let answer = gate.decide(&auth, given(Some("eve"), Some(b"x"), false), Now::default()).await;
             refused += u32::from(answer == Err(Denial::TooManyAttempts));
         }
         assert_eq!(refused, 2);

@@ -1,15 +1,22 @@
-//! Authentication and the rules files: password file, its verifier off the I/O threads, access control list.
+//! Authentication and the rules files: the chain of authenticators (client certificate, token, password), password
+//! files and their verifier off the I/O threads, access control lists.
 
 pub mod acl_file;
+pub mod certificate;
 pub mod gate;
 pub mod hash;
+pub mod jwt;
+pub mod jwt_keys;
+pub mod logins;
 pub mod password_file;
 pub mod rate;
 pub mod state;
 pub mod verifier;
 
 pub use acl_file::AclFileError;
-pub use gate::{Credentials, Denial, Identity, LoginGate};
+pub use certificate::{CertificateNames, CertificateRule};
+pub use gate::{Credentials, Denial, Identity, LoginGate, User};
+pub use logins::Logins;
 pub use password_file::{PasswordFile, PasswordFileError};
 pub use rate::KeyedRate;
 pub use state::{AuthError, AuthState, Checked};

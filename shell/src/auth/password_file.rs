@@ -81,18 +81,32 @@ impl PasswordFile {
         Ok(file)
     }
 
-    /// Whether `user` may log in with `password`. An unknown user costs as much as a known one.
+    /// Whether `user` may log in with `password`; `None`: there is no such user, which costs as much to find out.
     /// Blocks for the time of a hash.
-    pub fn verify(&self, user: &str, password: &[u8]) -> bool {
-        match (self.users.get(user), &self.decoy) {
-            (Some(hash), _) => hash.verify(password),
-            (None, Some(decoy)) => {
-                // The decoy is a real user's hash: its answer must not count.
-                let answer = std::hint::black_box(decoy.verify(password));
-                answer & false
-            }
-            (None, None) => false,
+    pub fn verify(&self, user: &str, password: &[u8]) -> Option<bool> {
+        let Some(hash) = self.users.get(user) else {
+            self.waste(password);
+            return None;
+        };
+        Some(hash.verify(password))
+    }
+
+    /// Takes the time of the dearest check.
+    pub fn waste(&self, password: &[u8]) {
+        if let Some(decoy) = &self.decoy {
+            // The decoy is a real user's hash: its answer must not count.
+            std::hint::black_box(decoy.verify(password));
         }
+    }
+
+    /// How long [`PasswordFile::waste`] takes, µs.
+    pub fn decoy_cost(&self) -> u64 {
+        self.decoy.as_ref().map_or(0, StoredHash::cost_us)
+    }
+
+    /// The names in it, in no order.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        self.users.keys().map(String::as_str)
     }
 
     pub fn len(&self) -> usize {
@@ -200,15 +214,15 @@ mod tests {
         let file =
             PasswordFile::parse(&format!("# people\n\nann:{HASH}\nbob:{HASH}  \n")).unwrap_or_default();
         assert_eq!(file.len(), 2);
-        assert!(file.verify("ann", b"secret"));
-        assert!(!file.verify("ann", b"wrong"));
-        assert!(!file.verify("eve", b"secret"), "the decoy lets nobody in");
+        assert_eq!(file.verify("ann", b"secret"), Some(true));
+        assert_eq!(file.verify("ann", b"wrong"), Some(false));
+        assert_eq!(file.verify("eve", b"secret"), None, "the decoy lets nobody in");
     }
 
     #[test]
     fn an_empty_file_lets_nobody_in() {
         let file = PasswordFile::parse("# nobody\n").unwrap_or_default();
-        assert!(file.is_empty() && !file.verify("ann", b"") && !file.verify("", b""));
+        assert!(file.is_empty() && file.verify("ann", b"").is_none() && file.verify("", b"").is_none());
     }
 
     #[test]

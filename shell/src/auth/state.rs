@@ -1,16 +1,22 @@
-//! Password file and access control list in use, with a reload that changes both or neither.
+//! Password files, keys of tokens and access control lists in use, with a reload that changes all or nothing.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mast_core::authz::{Acl, Rule, Subject};
+use mast_core::{
+    authz::{Acl, Rule, Subject},
+    tenant::{registry::Registry, rules::Rules},
+};
 
 use super::{
     acl_file::{self, AclFileError},
+    jwt::JwtVerifier,
+    jwt_keys::JwtKeysError,
+    logins::Logins,
     password_file::{PasswordFile, PasswordFileError},
     verifier::{NoRandom, PasswordVerifier, VerifierLimits},
 };
-use crate::config::Auth;
+use crate::config::{Authenticator, Config, Listener};
 
 /// Why authentication cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +25,8 @@ pub enum AuthError {
     Passwords(#[from] PasswordFileError),
     #[error("access control list {0}")]
     Acl(#[from] AclFileError),
+    #[error("keys of tokens {0}")]
+    Jwt(#[from] JwtKeysError),
     #[error(transparent)]
     Random(#[from] NoRandom),
 }
@@ -26,74 +34,142 @@ pub enum AuthError {
 /// What is in use now. Listeners and shards share it.
 pub struct AuthState {
     passwords: ArcSwapOption<PasswordVerifier>,
-    acl: ArcSwap<Acl>,
+    tokens: ArcSwapOption<JwtVerifier>,
+    lists: ArcSwap<Lists>,
+}
+
+/// The access control lists: the node's own, and those of tenants by name.
+#[derive(Debug, Default)]
+struct Lists {
+    shared: Arc<Acl>,
+    tenants: Vec<(String, Arc<Acl>)>,
+}
+
+impl Lists {
+    fn all(&self) -> impl Iterator<Item = (Option<&str>, &Acl)> {
+        let tenants = self.tenants.iter().map(|(tenant, acl)| (Some(tenant.as_str()), &**acl));
+        std::iter::once((None, &*self.shared)).chain(tenants)
+    }
 }
 
 /// Files that were read and checked, not yet in use.
 pub struct Checked {
-    passwords: Option<PasswordFile>,
-    acl: Acl,
+    passwords: Option<Logins>,
+    tokens: Option<JwtVerifier>,
+    lists: Lists,
+    /// Listeners that take passwords of every tenant.
+    common_doors: Vec<String>,
     limits: VerifierLimits,
 }
 
 impl Checked {
     /// Reads what the configuration names. Nothing named: no passwords, everything allowed.
-    pub fn read(auth: &Auth) -> Result<Self, AuthError> {
-        let passwords = auth.password_file.as_deref().map(PasswordFile::read).transpose()?;
+    pub fn read(config: &Config) -> Result<Self, AuthError> {
+        let auth = &config.auth;
+        let shared = auth.password_file.as_deref().map(PasswordFile::read).transpose()?;
+        let mut files = BTreeMap::new();
+        let mut tenants = Vec::new();
+        for (name, tenant) in &config.tenant_sections {
+            if let Some(path) = &tenant.password_file {
+                files.insert(Arc::from(name.as_str()), PasswordFile::read(path)?);
+            }
+            if let Some(path) = &tenant.acl_file {
+                tenants.push((name.clone(), Arc::new(acl_file::read(path)?)));
+            }
+        }
         let acl = match &auth.acl_file {
             Some(path) => acl_file::read(path)?,
             None => Acl::allow_all(),
         };
-        Ok(Self { passwords, acl, limits: VerifierLimits::from_config(auth) })
+        let passwords = (shared.is_some() || !files.is_empty()).then(|| Logins::new(shared, files));
+        let tokens = if config.jwt.is_configured() { Some(JwtVerifier::new(&config.jwt)?) } else { None };
+        let asks = |l: &&Listener| l.tenant.is_none() && l.authenticators.contains(&Authenticator::Password);
+        Ok(Self {
+            passwords,
+            tokens,
+            lists: Lists { shared: Arc::new(acl), tenants },
+            common_doors: config.listeners.iter().filter(asks).map(|l| l.name.clone()).collect(),
+            limits: VerifierLimits::from_config(auth),
+        })
     }
 
     /// Remarks for the log, such as outdated hashes.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
-        if let Some(file) = &self.passwords {
-            if file.is_empty() {
-                remarks.push("the password file has no users: nobody can log in with a password".to_owned());
+        if let Some(logins) = &self.passwords {
+            for (tenant, file) in logins.files() {
+                remark_passwords(&of(tenant), file, &mut remarks);
             }
-            if file.weak_hashes() > 0 {
-                let n = file.weak_hashes();
-                remarks.push(format!("{n} users have $6$ hashes, which are cheap to guess: set their passwords again with mast passwd"));
+            if let (Some(user), false) = (logins.ambiguous().first(), self.common_doors.is_empty()) {
+                let n = logins.ambiguous().len();
+                let doors = self.common_doors.join(", ");
+                remarks.push(format!(
+                    "{n} user names stand in several password files, such as \"{user}\": they can log in only where \
+                     the listener has a tenant, not at {doors}"
+                ));
             }
         }
-        let literal =
-            |r: &&Rule| r.subject != Subject::Pattern && (r.filter.contains("%c") || r.filter.contains("%u"));
-        for rule in self.acl.rules().iter().filter(literal) {
-            let line = rule.line;
-            remarks.push(format!(
-                "line {line} of the access control list is a `topic` line with %c or %u, which stand for names in \
-                 `pattern` lines only"
-            ));
-        }
-        if !self.acl.is_open() && self.acl.rules().is_empty() {
-            remarks.push("the access control list is empty: every topic is refused".to_owned());
+        for (tenant, acl) in self.lists.all() {
+            remark_rules(&of(tenant), acl, &mut remarks);
         }
         remarks
+    }
+}
+
+/// Of whom a file is, for remarks.
+fn of(tenant: Option<&str>) -> String {
+    tenant.map(|t| format!(" of tenant {t}")).unwrap_or_default()
+}
+
+fn remark_passwords(of: &str, file: &PasswordFile, remarks: &mut Vec<String>) {
+    if file.is_empty() {
+        remarks.push(format!("the password file{of} has no users: nobody can log in with a password"));
+    }
+    if file.weak_hashes() > 0 {
+        let n = file.weak_hashes();
+        remarks.push(format!("{n} users{of} have $6$ hashes, which are cheap to guess: set their passwords again with mast passwd"));
+    }
+}
+
+fn remark_rules(of: &str, acl: &Acl, remarks: &mut Vec<String>) {
+    let literal =
+        |r: &&Rule| r.subject != Subject::Pattern && (r.filter.contains("%c") || r.filter.contains("%u"));
+    for rule in acl.rules().iter().filter(literal) {
+        let line = rule.line;
+        remarks.push(format!(
+            "line {line} of the access control list{of} is a `topic` line with %c or %u, which stand for names in \
+             `pattern` lines only"
+        ));
+    }
+    if !acl.is_open() && acl.rules().is_empty() {
+        remarks.push(format!("the access control list{of} is empty: every topic is refused"));
     }
 }
 
 impl AuthState {
     pub fn new(checked: Checked) -> Result<Self, AuthError> {
         let passwords = match checked.passwords {
-            Some(file) => Some(Arc::new(PasswordVerifier::new(file, checked.limits)?)),
+            Some(logins) => Some(Arc::new(PasswordVerifier::new(logins, checked.limits)?)),
             None => None,
         };
-        Ok(Self { passwords: ArcSwapOption::new(passwords), acl: ArcSwap::from_pointee(checked.acl) })
+        Ok(Self {
+            passwords: ArcSwapOption::new(passwords),
+            tokens: ArcSwapOption::from_pointee(checked.tokens),
+            lists: ArcSwap::from_pointee(checked.lists),
+        })
     }
 
     /// Puts newly read files in use and forgets remembered logins. A verifier keeps its bounds until a restart.
     pub fn replace(&self, checked: Checked) -> Result<(), AuthError> {
         match (checked.passwords, self.passwords.load_full()) {
-            (Some(file), Some(verifier)) => verifier.replace(file)?,
-            (Some(file), None) => {
-                self.passwords.store(Some(Arc::new(PasswordVerifier::new(file, checked.limits)?)));
+            (Some(logins), Some(verifier)) => verifier.replace(logins)?,
+            (Some(logins), None) => {
+                self.passwords.store(Some(Arc::new(PasswordVerifier::new(logins, checked.limits)?)));
             }
             (None, _) => self.passwords.store(None),
         }
-        self.acl.store(Arc::new(checked.acl));
+        self.tokens.store(checked.tokens.map(Arc::new));
+        self.lists.store(Arc::new(checked.lists));
         Ok(())
     }
 
@@ -102,9 +178,21 @@ impl AuthState {
         self.passwords.load_full()
     }
 
-    /// The rules in use.
-    pub fn acl(&self) -> Arc<Acl> {
-        self.acl.load_full()
+    /// The verifier of tokens; `None`: no keys are configured.
+    pub fn tokens(&self) -> Option<Arc<JwtVerifier>> {
+        self.tokens.load_full()
+    }
+
+    /// The rules in use. Those of a tenant that the node does not have (yet) are nobody's.
+    pub fn rules(&self, registry: &Registry) -> Rules {
+        let lists = self.lists.load();
+        let mut rules = Rules::shared(Some(Arc::clone(&lists.shared)));
+        for (tenant, acl) in &lists.tenants {
+            if let Some(id) = registry.id(tenant) {
+                rules.give(id, Arc::clone(acl));
+            }
+        }
+        rules
     }
 }
 
@@ -113,33 +201,33 @@ mod tests {
     use super::*;
     use mast_core::authz::Access;
 
-    fn auth(dir: &std::path::Path) -> Auth {
+    fn config(dir: &std::path::Path) -> Config {
         let text = format!("[auth]\npassword_file = \"{0}/passwd\"\nacl_file = \"{0}/acl\"", dir.display());
         let file = dir.join("mast.toml");
         std::fs::write(&file, text).expect("write");
         let sources = crate::config::Sources { file: Some(file), ..Default::default() };
         let place = crate::config::Place { is_root: true, ..Default::default() };
-        crate::config::Sources { place, ..sources }.load().expect("configuration").auth
+        crate::config::Sources { place, ..sources }.load().expect("configuration")
     }
 
     #[test]
     fn a_broken_file_refuses_the_reload_and_the_old_rules_stay() {
         let dir = tempfile::tempdir().expect("temporary directory");
-        let auth = auth(dir.path());
+        let config = config(dir.path());
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
         write("passwd", "# nobody\n");
         write("acl", "topic read a\ntopic dev/%c\n");
-        let checked = Checked::read(&auth).expect("good files");
+        let checked = Checked::read(&config).expect("good files");
         let remarks = checked.remarks();
         assert!(remarks.len() == 2 && remarks[1].contains("line 2"), "{remarks:?}");
         let state = AuthState::new(checked).expect("state");
         write("acl", "topic read b\nnonsense\n");
-        let error = Checked::read(&auth).err().map(|e| e.to_string()).unwrap_or_default();
+        let error = Checked::read(&config).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(error.contains("acl:2"), "{error}");
-        assert!(state.acl().check(None, "c", Access::Receive, "a").allowed);
+        assert!(state.lists.load().shared.check(None, "c", Access::Receive, "a").allowed);
         write("acl", "topic read b\n");
-        state.replace(Checked::read(&auth).expect("good files")).expect("replace");
-        assert!(!state.acl().check(None, "c", Access::Receive, "a").allowed);
+        state.replace(Checked::read(&config).expect("good files")).expect("replace");
+        assert!(!state.lists.load().shared.check(None, "c", Access::Receive, "a").allowed);
         assert!(state.passwords().is_some());
     }
 }

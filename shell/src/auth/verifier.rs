@@ -18,13 +18,16 @@ use aws_lc_rs::{hmac, rand};
 use tokio::{sync::Semaphore, time::Instant};
 use zeroize::Zeroizing;
 
-use super::password_file::PasswordFile;
+use super::logins::{Checked, Logins};
 
 /// The answer to a login.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Login {
-    Accepted,
+    /// With the tenant of the user's file, if it has one.
+    Accepted(Option<Arc<str>>),
     Refused,
+    /// There is no such user. Finding it out took as long as a refusal.
+    Unknown,
     /// Too many checks wait already. The client should come again later.
     Busy,
 }
@@ -65,9 +68,9 @@ pub struct VerifierCounts {
     pub cache_hits: AtomicU64,
 }
 
-/// Checks passwords against the current password file.
+/// Checks passwords against the current password files.
 pub struct PasswordVerifier {
-    file: ArcSwap<Loaded>,
+    loaded: ArcSwap<Loaded>,
     limits: VerifierLimits,
     running: Arc<Semaphore>,
     waiting: AtomicUsize,
@@ -75,17 +78,20 @@ pub struct PasswordVerifier {
     pub counts: VerifierCounts,
 }
 
-/// A file and the number of its load: a check that began before a reload must not fill the cache after it.
+/// Files and the number of their load: a check that began before a reload must not fill the cache after it.
 struct Loaded {
-    file: PasswordFile,
+    logins: Logins,
     generation: u64,
 }
+
+/// A success: until when it is remembered, and the tenant of the user's file.
+type Success = (Instant, Option<Arc<str>>);
 
 #[derive(Default)]
 struct Cache {
     generation: u64,
     key: Option<hmac::Key>,
-    known: HashMap<[u8; 32], Instant>,
+    known: HashMap<[u8; 32], Success>,
     /// In the order of insertion, which with one lifetime for all is the order of expiry.
     order: VecDeque<[u8; 32]>,
 }
@@ -107,24 +113,34 @@ impl Cache {
         Ok(())
     }
 
-    fn digest(&self, user: &str, password: &[u8]) -> Option<[u8; 32]> {
+    fn digest(&self, tenant: Option<&str>, user: &str, password: &[u8]) -> Option<[u8; 32]> {
         let mut context = hmac::Context::with_key(self.key.as_ref()?);
-        context.update(&u64::try_from(user.len()).ok()?.to_be_bytes());
-        context.update(user.as_bytes());
+        // No tenant's name is empty.
+        for part in [tenant.unwrap_or_default(), user] {
+            context.update(&u64::try_from(part.len()).ok()?.to_be_bytes());
+            context.update(part.as_bytes());
+        }
         context.update(password);
         context.sign().as_ref().try_into().ok()
     }
 
-    fn knows(&self, digest: &[u8; 32], now: Instant) -> bool {
-        self.known.get(digest).is_some_and(|until| now < *until)
+    /// The tenant of a remembered success.
+    fn knows(&self, digest: &[u8; 32], now: Instant) -> Option<Option<Arc<str>>> {
+        self.known.get(digest).filter(|(until, _)| now < *until).map(|(_, tenant)| tenant.clone())
     }
 
-    fn remember(&mut self, digest: [u8; 32], now: Instant, limits: &VerifierLimits) {
+    fn remember(
+        &mut self,
+        digest: [u8; 32],
+        tenant: Option<Arc<str>>,
+        now: Instant,
+        limits: &VerifierLimits,
+    ) {
         if limits.cache_entries == 0 || limits.cache_ttl.is_zero() {
             return;
         }
         while let Some(oldest) = self.order.front() {
-            let expired = self.known.get(oldest).is_none_or(|until| *until <= now);
+            let expired = self.known.get(oldest).is_none_or(|(until, _)| *until <= now);
             if !expired && self.known.len() < limits.cache_entries {
                 break;
             }
@@ -133,7 +149,7 @@ impl Cache {
         }
         // A success that is known is not prolonged: a changed file would otherwise never be asked again.
         if let std::collections::hash_map::Entry::Vacant(slot) = self.known.entry(digest) {
-            slot.insert(now + limits.cache_ttl);
+            slot.insert((now + limits.cache_ttl, tenant));
             self.order.push_back(digest);
         }
     }
@@ -149,11 +165,11 @@ impl Drop for Place<'_> {
 }
 
 impl PasswordVerifier {
-    pub fn new(file: PasswordFile, limits: VerifierLimits) -> Result<Self, NoRandom> {
+    pub fn new(logins: Logins, limits: VerifierLimits) -> Result<Self, NoRandom> {
         let mut cache = Cache::default();
         cache.reset(0)?;
         Ok(Self {
-            file: ArcSwap::from_pointee(Loaded { file, generation: 0 }),
+            loaded: ArcSwap::from_pointee(Loaded { logins, generation: 0 }),
             running: Arc::new(Semaphore::new(limits.parallel.get())),
             limits,
             waiting: AtomicUsize::new(0),
@@ -162,30 +178,31 @@ impl PasswordVerifier {
         })
     }
 
-    /// Puts another password file in place and forgets remembered successes.
-    pub fn replace(&self, file: PasswordFile) -> Result<(), NoRandom> {
+    /// Puts other password files in place and forgets remembered successes.
+    pub fn replace(&self, logins: Logins) -> Result<(), NoRandom> {
         let mut cache = self.cache();
         let generation = cache.generation + 1;
         cache.reset(generation)?;
-        self.file.store(Arc::new(Loaded { file, generation }));
+        self.loaded.store(Arc::new(Loaded { logins, generation }));
         Ok(())
     }
 
-    /// Checks a login. Await it from any runtime; the hash itself runs on a blocking thread.
-    pub async fn verify(self: &Arc<Self>, user: &str, password: &[u8]) -> Login {
-        let login = self.check(user, password).await;
+    /// Checks a login at a door of `tenant`, see [`Logins::verify`]. Await it from any runtime; the hash itself runs on a
+    /// blocking thread.
+    pub async fn verify(self: &Arc<Self>, tenant: Option<&str>, user: &str, password: &[u8]) -> Login {
+        let login = self.check(tenant, user, password).await;
         let counter = match login {
-            Login::Accepted => &self.counts.accepted,
-            Login::Refused => &self.counts.refused,
+            Login::Accepted(_) => &self.counts.accepted,
+            Login::Refused | Login::Unknown => &self.counts.refused,
             Login::Busy => &self.counts.busy,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         login
     }
 
-    async fn check(self: &Arc<Self>, user: &str, password: &[u8]) -> Login {
-        if self.is_known(user, password) {
-            return Login::Accepted;
+    async fn check(self: &Arc<Self>, tenant: Option<&str>, user: &str, password: &[u8]) -> Login {
+        if let Some(owner) = self.known(tenant, user, password) {
+            return Login::Accepted(owner);
         }
         let permit = match Arc::clone(&self.running).try_acquire_owned() {
             Ok(permit) => permit,
@@ -197,8 +214,8 @@ impl PasswordVerifier {
                 let permit = Arc::clone(&self.running).acquire_owned().await;
                 drop(place);
                 // A fleet that shares credentials waits for one hash, not for one each.
-                if self.is_known(user, password) {
-                    return Login::Accepted;
+                if let Some(owner) = self.known(tenant, user, password) {
+                    return Login::Accepted(owner);
                 }
                 match permit {
                     Ok(permit) => permit,
@@ -207,33 +224,35 @@ impl PasswordVerifier {
                 }
             }
         };
-        let loaded = self.file.load_full();
+        let loaded = self.loaded.load_full();
         let generation = loaded.generation;
-        let digest = self.cache().digest(user, password);
+        let digest = self.cache().digest(tenant, user, password);
+        let tenant = tenant.map(str::to_owned);
         let (user, password) = (user.to_owned(), Zeroizing::new(password.to_vec()));
         let checked = tokio::task::spawn_blocking(move || {
             // The permit comes back with the answer: it is held until the hash is done, even when the client is gone
             // by then, and until the cache knows, so that the next in the queue finds it there.
-            (loaded.file.verify(&user, &password), permit)
+            (loaded.logins.verify(tenant.as_deref(), &user, &password), permit)
         })
         .await;
         match checked {
-            Ok((true, _permit)) => {
+            Ok((Checked::Right(owner), _permit)) => {
                 let mut cache = self.cache();
                 if let Some(digest) = digest.filter(|_| cache.generation == generation) {
-                    cache.remember(digest, Instant::now(), &self.limits);
+                    cache.remember(digest, owner.clone(), Instant::now(), &self.limits);
                 }
-                Login::Accepted
+                Login::Accepted(owner)
             }
-            Ok((false, _)) | Err(_) => Login::Refused,
+            Ok((Checked::Unknown, _)) => Login::Unknown,
+            Ok((Checked::Wrong, _)) | Err(_) => Login::Refused,
         }
     }
 
-    /// Whether this very login succeeded lately.
-    fn is_known(&self, user: &str, password: &[u8]) -> bool {
+    /// What this very login gave, if it succeeded lately.
+    fn known(&self, tenant: Option<&str>, user: &str, password: &[u8]) -> Option<Option<Arc<str>>> {
         let cache = self.cache();
-        let known = cache.digest(user, password).is_some_and(|d| cache.knows(&d, Instant::now()));
-        if known {
+        let known = cache.digest(tenant, user, password).and_then(|d| cache.knows(&d, Instant::now()));
+        if known.is_some() {
             self.counts.cache_hits.fetch_add(1, Ordering::Relaxed);
         }
         known
@@ -253,12 +272,12 @@ impl PasswordVerifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::hash::StoredHash;
+    use crate::auth::{PasswordFile, hash::StoredHash};
 
-    fn file(password: &[u8]) -> PasswordFile {
+    fn file(password: &[u8]) -> Logins {
         let hash = bcrypt::hash(password, 4).ok().and_then(|t| StoredHash::parse(&t).ok());
         let text = hash.map(|h| format!("ann:{h}")).unwrap_or_default();
-        PasswordFile::parse(&text).unwrap_or_default()
+        Logins::shared(PasswordFile::parse(&text).unwrap_or_default())
     }
 
     fn verifier(parallel: usize, queue: usize, entries: usize) -> Arc<PasswordVerifier> {
@@ -278,34 +297,34 @@ mod tests {
     #[tokio::test]
     async fn a_success_is_remembered_and_a_failure_is_not() {
         let v = verifier(1, 8, 10);
-        assert_eq!(v.verify("ann", b"wrong").await, Login::Refused);
-        assert_eq!(v.verify("ann", b"wrong").await, Login::Refused);
-        assert_eq!(v.verify("eve", b"secret").await, Login::Refused);
+        assert_eq!(v.verify(None, "ann", b"wrong").await, Login::Refused);
+        assert_eq!(v.verify(None, "ann", b"wrong").await, Login::Refused);
+        assert_eq!(v.verify(None, "eve", b"secret").await, Login::Unknown);
         assert_eq!(hits(&v), 0);
-        assert_eq!(v.verify("ann", b"secret").await, Login::Accepted);
-        assert_eq!(v.verify("ann", b"secret").await, Login::Accepted);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Accepted(None));
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Accepted(None));
         assert_eq!(hits(&v), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_expires() {
         let v = verifier(1, 8, 10);
-        assert_eq!(v.verify("ann", b"secret").await, Login::Accepted);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Accepted(None));
         tokio::time::advance(Duration::from_secs(299)).await;
-        assert_eq!(v.verify("ann", b"secret").await, Login::Accepted);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Accepted(None));
         assert_eq!(hits(&v), 1);
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(v.verify("ann", b"secret").await, Login::Accepted);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Accepted(None));
         assert_eq!(hits(&v), 1, "the use did not prolong it");
     }
 
     #[tokio::test]
     async fn a_reload_forgets_what_was_accepted_before() {
         let v = verifier(1, 8, 10);
-        assert_eq!(v.verify("ann", b"secret").await, Login::Accepted);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Accepted(None));
         v.replace(file(b"other")).expect("random bytes");
-        assert_eq!(v.verify("ann", b"secret").await, Login::Refused);
-        assert_eq!(v.verify("ann", b"other").await, Login::Accepted);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Refused);
+        assert_eq!(v.verify(None, "ann", b"other").await, Login::Accepted(None));
     }
 
     #[tokio::test]
@@ -314,14 +333,14 @@ mod tests {
         let held = Arc::clone(&v.running).acquire_owned().await.expect("open semaphore");
         let waiter = tokio::spawn({
             let v = Arc::clone(&v);
-            async move { v.verify("ann", b"secret").await }
+            async move { v.verify(None, "ann", b"secret").await }
         });
         while v.waiting() == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(v.verify("ann", b"secret").await, Login::Busy);
+        assert_eq!(v.verify(None, "ann", b"secret").await, Login::Busy);
         drop(held);
-        assert_eq!(waiter.await.expect("no panic"), Login::Accepted);
+        assert_eq!(waiter.await.expect("no panic"), Login::Accepted(None));
         assert_eq!(v.waiting(), 0);
     }
 
@@ -329,7 +348,7 @@ mod tests {
     async fn a_client_that_leaves_while_waiting_frees_its_place() {
         let v = verifier(1, 1, 0);
         let held = Arc::clone(&v.running).acquire_owned().await.expect("open semaphore");
-        let gone = tokio::time::timeout(Duration::from_millis(1), v.verify("ann", b"secret")).await;
+        let gone = tokio::time::timeout(Duration::from_millis(1), v.verify(None, "ann", b"secret")).await;
         assert!(gone.is_err());
         assert_eq!(v.waiting(), 0);
         drop(held);
@@ -342,7 +361,7 @@ mod tests {
         let logins: Vec<_> = (0..4)
             .map(|_| {
                 let v = Arc::clone(&v);
-                tokio::spawn(async move { v.verify("ann", b"secret").await })
+                tokio::spawn(async move { v.verify(None, "ann", b"secret").await })
             })
             .collect();
         while v.waiting() < 4 {
@@ -350,7 +369,7 @@ mod tests {
         }
         drop(held);
         for login in logins {
-            assert_eq!(login.await.expect("no panic"), Login::Accepted);
+            assert_eq!(login.await.expect("no panic"), Login::Accepted(None));
         }
         assert_eq!(hits(&v), 3);
     }
@@ -366,9 +385,9 @@ mod tests {
         let mut cache = Cache::default();
         let now = Instant::now();
         for i in 0..50u8 {
-            cache.remember([i; 32], now, &limits);
+            cache.remember([i; 32], None, now, &limits);
             assert!(cache.known.len() <= 3 && cache.order.len() <= 3);
         }
-        assert!(cache.knows(&[49; 32], now) && !cache.knows(&[0; 32], now));
+        assert!(cache.knows(&[49; 32], now).is_some() && cache.knows(&[0; 32], now).is_none());
     }
 }

@@ -39,7 +39,7 @@ pub fn run(command: ConfigCommand) -> Result<(), Failure> {
 
 fn check(args: ConfigArgs) -> Result<(), Failure> {
     let config = args.sources().load().map_err(bad)?;
-    let checked = Checked::read(&config.auth).map_err(bad)?;
+    let checked = Checked::read(&config).map_err(bad)?;
     serve::load_tls(&config).map_err(bad)?;
     let mut out = String::from("the configuration is good\n");
     for remark in checked.remarks().into_iter().chain(banner::advice(&config)) {

@@ -4,6 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
+    identity::{CertificateKeys, Jwt, Tenant},
     kind::{Kind, Switch},
     limits::Limits,
     table::{SectionDef, choice, section},
@@ -86,8 +87,10 @@ section! {
         max_connections: usize = "0", Kind::Int { min: 0, max: 100_000_000 };
         /// Whether clients without a user name may connect here; `auto` takes the value of `auth.allow_anonymous`.
         allow_anonymous: Switch = "auto", Kind::Switch;
-        /// Tenant of every client of this listener. Empty: decided by authentication.
+        /// The one tenant of this listener: anonymous clients, and users whose proof names no tenant, are of it; users of other tenants are refused. Empty: what the proof names, else `tenants.default`.
         tenant: Option<String> = "", Kind::Text;
+        /// Who says who a client is, in this order: `certificate`, `jwt`, `password`. Each lets in, refuses, or hands on what is not its own. Empty: all that are configured, in this order.
+        authenticators: Vec<String> = "", Kind::List;
     }
 }
 
@@ -126,9 +129,9 @@ section! {
 section! {
     /// Who may connect and what they may do.
     Auth {
-        /// Password file in mosquitto's format, written by `mast passwd` or `mosquitto_passwd`.
+        /// Password file in mosquitto's format, written by `mast passwd` or `mosquitto_passwd`. Its users are of the listener's tenant, or of `tenants.default`.
         password_file: Option<PathBuf> = "", Kind::Text;
-        /// Access control list in mosquitto's format. Empty: every client may use every topic of its tenant.
+        /// Access control list in mosquitto's format, for tenants without one of their own. Empty: every client may use every topic of its tenant.
         acl_file: Option<PathBuf> = "", Kind::Text;
         /// Whether clients without a user name may connect; `auto` means only on loopback and only while no authentication is configured.
         allow_anonymous: Switch = "auto", Kind::Switch;
@@ -249,7 +252,7 @@ section! {
 section! {
     /// Tenants of this deployment.
     Tenants {
-        /// Names of the tenants.
+        /// Names of the tenants, besides those that have a section `[tenant.<name>]`.
         names: Vec<String> = "default", Kind::List;
         /// Tenant of clients for whom authentication names none. Empty: they are refused.
         default: Option<String> = "default", Kind::Text;
@@ -270,6 +273,9 @@ pub const SECTIONS: &[SectionDef] = &[
     SectionDef { path: &["store"], doc: Store::DOC, keys: Store::KEYS },
     SectionDef { path: &["admin"], doc: Admin::DOC, keys: Admin::KEYS },
     SectionDef { path: &["tenants"], doc: Tenants::DOC, keys: Tenants::KEYS },
+    SectionDef { path: &["tenant", "*"], doc: Tenant::DOC, keys: Tenant::KEYS },
+    SectionDef { path: &["certificate", "*"], doc: CertificateKeys::DOC, keys: CertificateKeys::KEYS },
+    SectionDef { path: &["jwt"], doc: Jwt::DOC, keys: Jwt::KEYS },
 ];
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Reads file, environment and flags into one map of checked settings that remember their origin.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use toml::{
     Spanned,
-    de::{DeTable, DeValue},
+    de::{DeArray, DeTable, DeValue},
 };
 
 use super::{
@@ -26,6 +29,8 @@ pub struct Setting {
 #[derive(Debug, Default)]
 pub struct Layers {
     set: BTreeMap<Vec<String>, Setting>,
+    /// Tables of the sections with names, also the empty ones: `("tenant", "acme")`.
+    named: BTreeSet<(String, String)>,
     pub errors: Vec<ConfigError>,
 }
 
@@ -52,7 +57,13 @@ impl Layers {
                     if at.len() == 2 && at[0] == "listener" {
                         self.check_listener_name(&at[1], &place);
                     }
+                    if at.len() == 2 && is_named(&at[0]) {
+                        self.named.insert((at[0].clone(), at[1].clone()));
+                    }
                     self.add_table(at, inner, origin);
+                }
+                DeValue::Array(items) if at.len() == 1 && is_numbered(&at[0]) => {
+                    self.add_tables(at, items, origin);
                 }
                 DeValue::Table(_) => self.errors.push(unknown(at, place)),
                 DeValue::String(_)
@@ -71,6 +82,30 @@ impl Layers {
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_)
                 | DeValue::Array(_) => self.add(at.clone(), &raw(value), place),
+            }
+            at.pop();
+        }
+    }
+
+    /// An array of tables: the same as tables named "1", "2" and so on.
+    fn add_tables(&mut self, at: &mut Vec<String>, items: &DeArray<'_>, origin: &dyn Fn(usize) -> Origin) {
+        for (number, item) in (1..).zip(items.iter()) {
+            let name = number.to_string();
+            at.push(name.clone());
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    self.named.insert((at[0].clone(), name));
+                    self.add_table(at, table, origin);
+                }
+                DeValue::String(_)
+                | DeValue::Integer(_)
+                | DeValue::Float(_)
+                | DeValue::Boolean(_)
+                | DeValue::Datetime(_)
+                | DeValue::Array(_) => {
+                    let origin = origin(item.span().start);
+                    self.errors.push(ConfigError::NotATable { origin, key: at.join(".") });
+                }
             }
             at.pop();
         }
@@ -124,12 +159,12 @@ impl Layers {
         }
     }
 
-    /// The names of all listeners that appear.
-    pub fn listeners(&self) -> Vec<String> {
-        let mut names: Vec<String> =
-            self.set.keys().filter(|p| p[0] == "listener").filter_map(|p| p.get(1).cloned()).collect();
-        names.dedup();
-        names
+    /// The names that appear in a section with names, such as all listeners.
+    pub fn names(&self, section: &str) -> Vec<String> {
+        let set = self.set.keys().filter(|p| p[0] == section).filter_map(|p| p.get(1));
+        let named = self.named.iter().filter(|(s, _)| s == section).map(|(_, name)| name);
+        let names: BTreeSet<&String> = set.chain(named).collect();
+        names.into_iter().cloned().collect()
     }
 
     /// What was set at `path`, with its origin.
@@ -171,6 +206,16 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),
     }
+}
+
+/// Whether the tables of a section have names that the file chooses.
+fn is_named(section: &str) -> bool {
+    SECTIONS.iter().any(|s| s.path.len() == 2 && s.path[0] == section && s.path[1] == "*")
+}
+
+/// Whether they may stand as an array of tables, numbered in their order.
+fn is_numbered(section: &str) -> bool {
+    section == "certificate"
 }
 
 fn section_of(path: &[String]) -> Option<&'static SectionDef> {

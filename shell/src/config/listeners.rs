@@ -1,12 +1,14 @@
 //! From the keys of `[listener.*]`, `[tls]` and the defaults to the listeners that are opened.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
 
 use super::{
     error::ConfigError,
+    identity::{self, Authenticator, Available, Jwt, Tenant},
     keys::{Auth, ListenerKeys, ListenerKind, Proxy, ProxyMode, Tls, UsernameFrom},
     kind::Switch,
     layers::Layers,
@@ -58,6 +60,8 @@ pub struct Listener {
     pub max_connections: usize,
     pub allow_anonymous: bool,
     pub tenant: Option<String>,
+    /// Who is asked who a client is, in order.
+    pub authenticators: Vec<Authenticator>,
 }
 
 impl Listener {
@@ -85,13 +89,15 @@ impl Listener {
 pub(super) struct Shared<'a> {
     pub auth: &'a Auth,
     pub tls: &'a Tls,
+    pub jwt: &'a Jwt,
     pub tenants: &'a [String],
+    pub sections: &'a BTreeMap<String, Tenant>,
 }
 
 /// Builds all listeners; problems go to `layers.errors`.
 pub(super) fn build(layers: &mut Layers, shared: &Shared<'_>, port_flag: Option<u16>) -> Vec<Listener> {
     let mut raw = Vec::new();
-    for name in layers.listeners() {
+    for name in layers.names("listener") {
         let at = ["listener", name.as_str()];
         let keys = ListenerKeys::build(&layers.section(&at, ListenerKeys::KEYS));
         let tls = Tls::build(&layers.section(&["listener", &name, "tls"], Tls::KEYS));
@@ -117,8 +123,9 @@ pub(super) fn build(layers: &mut Layers, shared: &Shared<'_>, port_flag: Option<
             ),
         }
     }
-    let authenticated =
-        shared.auth.password_file.is_some() || raw.iter().any(|l| l.client_ca(shared.tls).is_some());
+    let authenticated = identity::has_passwords(shared.auth, shared.sections, None)
+        || shared.jwt.is_configured()
+        || raw.iter().any(|l| l.client_ca(shared.tls).is_some());
     let mut listeners = Vec::new();
     for listener in raw {
         if let Some(l) = finish(layers, listener, shared, authenticated) {
@@ -205,9 +212,15 @@ fn finish(
         problem(
             layers,
             &[&at[..], &["tenant"]].concat(),
-            format!("no tenant \"{tenant}\"; tenants.names has: {known}"),
+            format!("no tenant \"{tenant}\"; there are: {known}"),
         );
     }
+    let available = Available {
+        certificate: raw.client_ca(shared.tls).is_some(),
+        jwt: shared.jwt.is_configured(),
+        password: identity::has_passwords(shared.auth, shared.sections, raw.keys.tenant.as_ref()),
+    };
+    let authenticators = identity::chain(layers, &name, &raw.keys.authenticators, available);
     let mut listener = Listener {
         name: name.clone(),
         endpoint,
@@ -217,6 +230,7 @@ fn finish(
         max_connections: raw.keys.max_connections,
         allow_anonymous: false,
         tenant: raw.keys.tenant,
+        authenticators,
     };
     listener.allow_anonymous = match anonymous_setting {
         Switch::On => true,

@@ -1,6 +1,7 @@
 //! Configuration: TOML file, `MAST__SECTION__KEY` environment and flags, strict, with the origin of each value.
 
 pub mod error;
+pub mod identity;
 pub mod keys;
 pub mod kind;
 mod layers;
@@ -13,9 +14,13 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 pub use error::{ConfigError, ConfigErrors, Origin};
+pub use identity::{Authenticator, CertificateKeys, Jwt, Tenant};
 pub use keys::{
     Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, Store, UsernameFrom, WhenFull,
 };
@@ -24,6 +29,7 @@ pub use limits::Limits;
 pub use listeners::{Endpoint, Listener, TlsFiles, WsSettings};
 pub use place::Place;
 
+use crate::auth::CertificateRule;
 use keys::{Tenants, Tls};
 
 /// The exit code for a configuration that cannot be used (`EX_CONFIG`).
@@ -47,6 +53,10 @@ pub struct Config {
     /// Addresses of `admin.bind`.
     pub admin_addresses: Vec<std::net::SocketAddr>,
     pub tenants: Vec<String>,
+    /// What is configured for single tenants.
+    pub tenant_sections: BTreeMap<String, Tenant>,
+    pub certificate_rules: Vec<CertificateRule>,
+    pub jwt: Jwt,
     pub default_tenant: Option<String>,
     /// The file it was read from, for a reload.
     pub file: Option<PathBuf>,
@@ -121,14 +131,23 @@ impl Sources {
         let store = section!(Store, "store");
         let admin = section!(Admin, "admin");
         let tenants = section!(Tenants, "tenants");
-        check_tenants(layers, &tenants);
+        let jwt = section!(Jwt, "jwt");
+        let (names, tenant_sections) = identity::tenants(layers, &tenants);
+        let certificate_rules = identity::certificate_rules(layers, &names);
+        identity::check_jwt(layers, &jwt);
         check_memory(layers, &limits);
         check_store(layers, &store);
         if !mqtt.accept_v3 && !mqtt.accept_v5 {
             invalid(layers, &["mqtt", "accept_v5"], "no MQTT version is left".into());
         }
         let admin_addresses = admin_addresses(layers, &admin);
-        let shared = listeners::Shared { auth: &auth, tls: &tls, tenants: &tenants.names };
+        let shared = listeners::Shared {
+            auth: &auth,
+            tls: &tls,
+            jwt: &jwt,
+            tenants: &names,
+            sections: &tenant_sections,
+        };
         let listeners = listeners::build(layers, &shared, self.port);
         let data_dir = node.data_dir.clone().or_else(|| self.place.data_dir());
         if data_dir.is_none() {
@@ -147,7 +166,10 @@ impl Sources {
             store,
             admin,
             admin_addresses,
-            tenants: tenants.names,
+            tenants: names,
+            tenant_sections,
+            certificate_rules,
+            jwt,
             default_tenant: tenants.default,
             file: self.file.clone(),
         })
@@ -159,20 +181,6 @@ fn read(path: &Path) -> Result<String, ConfigErrors> {
         let path = path.display().to_string();
         ConfigErrors(vec![ConfigError::Unreadable { path, reason: e.to_string() }])
     })
-}
-
-fn check_tenants(layers: &mut Layers, tenants: &Tenants) {
-    let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    for name in &tenants.names {
-        if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
-            let what =
-                format!("\"{}\": a tenant's name is 1 to 64 of A-Z, a-z, 0-9, _ and -", name.escape_debug());
-            invalid(layers, &["tenants", "names"], what);
-        }
-    }
-    if let Some(default) = tenants.default.as_ref().filter(|d| !tenants.names.contains(d)) {
-        invalid(layers, &["tenants", "default"], format!("\"{default}\" is not in tenants.names"));
-    }
 }
 
 fn check_memory(layers: &mut Layers, limits: &Limits) {

@@ -63,11 +63,10 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 /// All values as TOML; with `origins`, a comment behind each says where it came from. Secrets are masked.
 pub fn show(layers: &Layers, origins: bool) -> String {
-    let listeners = layers.listeners();
     let mut out = String::new();
     for section in SECTIONS {
         if section.path.contains(&"*") {
-            for name in &listeners {
+            for name in &layers.names(section.path[0]) {
                 let path: Vec<String> = section
                     .path
                     .iter()

@@ -163,7 +163,7 @@ fn what_contradicts_itself_is_refused() {
         ("[listener.a]\ntenant = \"acme\"", "no tenant \"acme\""),
         ("[listener.\"a b\"]\nport = 1", "a listener's name"),
         ("[tenants]\nnames = [\"a/b\"]\ndefault = \"\"", "a tenant's name"),
-        ("[tenants]\ndefault = \"other\"", "is not in tenants.names"),
+        ("[tenants]\ndefault = \"other\"", "no tenant \"other\"; there are: default"),
         ("[admin]\nbind = \"18083\"", "not an address with a port"),
         ("[mqtt]\naccept_v3 = false\naccept_v5 = false", "no MQTT version is left"),
         ("[limits]\nmemory_refuse_percent = 99", "comes before pausing"),

@@ -4,12 +4,12 @@
 use crate::driver::socket::Socket;
 use crate::driver::transport::Transport;
 use crate::store::{Event, Sink};
-use mast_core::authz::Acl;
 use mast_core::codec::Reason;
 use mast_core::conn::handshake::{Admission, AuthAnswer};
 use mast_core::ids::{OpId, ShardIx};
 use mast_core::settings::Settings;
 use mast_core::shard::peer::PeerMsg;
+use mast_core::tenant::rules::Rules;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
@@ -52,7 +52,7 @@ pub enum Mail {
     /// From authentication.
     Auth(OpId, AuthAnswer),
     /// New settings.
-    Reconfigure(Box<Settings>, Option<Arc<Acl>>),
+    Reconfigure(Box<Settings>, Rules),
     /// Memory is short.
     Relieve,
     /// Say goodbye to all clients.

@@ -189,6 +189,7 @@ mod tests {
             max_connections: 0,
             allow_anonymous: true,
             tenant: None,
+            authenticators: Vec::new(),
         }
     }
 

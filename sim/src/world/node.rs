@@ -11,6 +11,7 @@ use mast_core::shard::input::{Effect, Input, LogEvent, Outbox, Step};
 use mast_core::shard::peer::PeerMsg;
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::{CommitResult, Restored, Write};
+use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now, Wall};
 use std::collections::VecDeque;
 
@@ -62,7 +63,7 @@ impl World {
                 interest_seed,
                 registry: self.registry.clone(),
                 settings: Settings::clone(&self.settings),
-                acl: self.ledger.rights.acl(self.now),
+                rules: Rules::shared(self.ledger.rights.acl(self.now)),
             };
             shards.push(Shard::new(config, now));
         }
