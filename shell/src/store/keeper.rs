@@ -253,8 +253,15 @@ impl Keeper {
             shared.forget_damage(id);
             let Some(segment) = removed else { continue };
             add(&shared.counters.segments_freed, 1);
-            if segment.indexed && shared.files.remove(&index_name(id)).is_err() {
-                // Left over; the next opening removes index files without a segment.
+            // The index file goes first, for good: one without its segment means that the segment was lost.
+            let unlisted = match shared.files.remove(&index_name(id)) {
+                Ok(()) => shared.files.sync_dir(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = unlisted {
+                // The segment is left over; the next opening takes it in again, and it is freed then.
+                shared.health().reason = Some(format!("freeing {}: {error}", name(id)));
                 continue;
             }
             if let Err(error) = self.release(id, segment.file) {
