@@ -2,8 +2,11 @@
 
 mod holder;
 
-use std::{fmt::Display, io, net::SocketAddr, os::unix::net::UnixStream, path::Path, time::Duration};
+use std::{
+    fmt::Display, io, net::SocketAddr, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration,
+};
 
+use mast_core::tenant::registry::Registry;
 use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
@@ -15,7 +18,7 @@ use crate::{
     listen::bind,
     obs::process,
     serve,
-    store::{StoreError, check::check, files::os::OsFiles},
+    store::{StoreError, check::check, files::Files, files::os::OsFiles},
 };
 use holder::holder_of;
 
@@ -281,7 +284,13 @@ fn store(config: &Config, found: &mut Findings) {
     }
     let checked = OsFiles::new(&dir)
         .map_err(|source| StoreError::Io { place: place.to_string(), what: "use", source })
-        .and_then(|files| check(&files));
+        .and_then(|files| {
+            let names: Vec<&str> = config.tenants.iter().map(String::as_str).collect();
+            // A bad name is a finding of its own, at the configuration.
+            let registry =
+                Registry::new(&names).map_err(|_| StoreError::Options("a tenant's name is bad"))?;
+            check(&(Arc::new(files) as Arc<dyn Files>), &registry)
+        });
     let report = match checked {
         Ok(report) => report,
         Err(StoreError::Locked { .. }) => {

@@ -146,7 +146,10 @@ impl AllInOne {
         let store = self.context.store.health();
         let well = store.writable && !store.full;
         let reason = store.reason.as_deref().unwrap_or("it does not take writes");
-        if well {
+        if let (true, Some(damaged)) = (well, &store.damaged) {
+            let text = format!("{damaged}; what is damaged is left out (mast_store_damage_total)");
+            self.context.store_health.not_ready(&text);
+        } else if well {
             self.context.store_health.ready();
         } else {
             self.context.store_health.not_ready(reason);

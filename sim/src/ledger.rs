@@ -414,6 +414,7 @@ impl Ledger {
             // What was never answered stays unknown.
             if sub.since.is_none() || sub.leaving {
                 sub.unsure = true;
+                sub.ever = true;
             }
         }
     }

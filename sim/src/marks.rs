@@ -111,6 +111,8 @@ impl Marks {
             | PeerMsg::Route { .. }
             | PeerMsg::Routes(_)
             | PeerMsg::RetainedRead { .. }
+            | PeerMsg::RetainedGet { .. }
+            | PeerMsg::RetainedGot { .. }
             | PeerMsg::GroupJoin(_)
             | PeerMsg::Joined { .. }
             | PeerMsg::GroupLeave { .. }

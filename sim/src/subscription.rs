@@ -14,7 +14,7 @@ pub struct SubFacts {
     pub since: Option<u64>,
     /// Granted QoS.
     pub granted: u8,
-    /// It was granted at some time.
+    /// It was granted at some time, or may have been.
     pub ever: bool,
     /// An UNSUBSCRIBE was sent.
     pub leaving: bool,

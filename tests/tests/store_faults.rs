@@ -104,7 +104,7 @@ fn a_flipped_bit_in_the_last_segment_is_torn_at_its_end_and_refused_before() {
 }
 
 #[test]
-fn damage_that_opening_does_not_read_is_refused_when_it_is_read() {
+fn a_damaged_record_is_reported_and_reading_goes_on_behind_it() {
     let mut b = bench();
     fill(&mut b, 200);
     assert!(b.store.running().checkpoint());
@@ -112,13 +112,57 @@ fn damage_that_opening_does_not_read_is_refused_when_it_is_read() {
     b.store.running().tick();
     let segments = names(&b.store.files, ".seg");
     b.store.reopen();
+    let intact = b.log(log_read(&["#"], 0)).entries;
+    assert_eq!(intact.len(), 200);
     b.store.files.flip(&segments[0], 4300, 1).expect("a byte");
-    match b.read(Read::Log(log_read(&["#"], 0))) {
-        ReadResult::Failed(Refusal::Unavailable) => {}
-        other => panic!("{other:?}"),
+    for _ in 0..2 {
+        let page = b.log(log_read(&["#"], 0));
+        assert_eq!(page.lost, [intact[0].seq]);
+        assert_eq!(page.entries[..], intact[1..], "the rest is whole");
     }
+    let page = b.page(Read::At { partition: Partition(0), seqs: vec![intact[0].seq, intact[1].seq] });
+    assert_eq!((page.lost, page.entries), (vec![intact[0].seq], vec![intact[1].clone()]));
     let damaged = b.store.client.health().damaged.expect("it is reported");
     assert!(damaged.contains(&segments[0]), "{damaged}");
+    assert_eq!(b.store.client.stats().damage, 1, "each place is told once");
+}
+
+#[test]
+fn what_a_sealed_segment_lost_at_its_end_is_told_and_the_next_segment_is_read() {
+    let mut b = bench();
+    fill(&mut b, 200);
+    let segments = names(&b.store.files, ".seg");
+    let file = b.store.files.open(&segments[0]).expect("a file");
+    file.set_len(10_000).expect("a cut");
+    let page = b.log(log_read(&["#"], 0));
+    assert!(!page.lost.is_empty() && page.lost.len() + page.entries.len() == 200, "{:?}", page.lost);
+    assert!(
+        page.lost[0] > page.entries[0].seq && page.lost.iter().max() < page.entries.last().map(|e| &e.seq)
+    );
+}
+
+#[test]
+fn a_read_that_the_file_system_refuses_is_tried_again_before_it_counts_as_damage() {
+    let mut b = bench();
+    fill(&mut b, 3);
+    b.store.files.fail_reads(4);
+    let mut refused = 0;
+    let page = loop {
+        match b.read(Read::Log(log_read(&["#"], 0))) {
+            ReadResult::Page(page) => break page,
+            ReadResult::Failed(Refusal::Unavailable) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused > 0 && page.lost.is_empty() && page.entries.len() == 3, "{refused}: {page:?}");
+    b.store.files.fail_reads(u32::MAX);
+    for tries in 0.. {
+        assert!(tries < 100, "it never gave up");
+        if let ReadResult::Page(page) = b.read(Read::Log(log_read(&["#"], 0))) {
+            assert_eq!((page.lost.len(), page.entries.len()), (3, 0));
+            break;
+        }
+    }
 }
 
 #[test]

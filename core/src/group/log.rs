@@ -1,5 +1,6 @@
 //! A group and the log: reading on when it is behind, spilling what no member takes, its cursor.
 
+use crate::group::Group;
 use crate::ids::{OpId, SessionUid};
 use crate::message::Message;
 use crate::session::feed::{Queued, Source};
@@ -9,7 +10,7 @@ use crate::shard::{EMBEDDED, Shard};
 use crate::store::port::{
     Append, CommitResult, Durability, Expect, LogFilter, LogRead, Read, ReadResult, Write,
 };
-use crate::store::position::Position;
+use crate::store::position::{Position, Seq};
 use crate::sys::Drop;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -66,11 +67,14 @@ impl Shard {
             return;
         };
         let mut replayed = 0;
+        let is_known = |group: &Group, seq: Seq| {
+            let done_before =
+                group.finished.base.covers(EMBEDDED, seq) && !group.finished.unfinished.contains(&seq);
+            done_before || group.outstanding.values().any(|o| o.queued.pos == Some((EMBEDDED, seq)))
+        };
+        let lost = page.lost.iter().filter(|seq| !is_known(group, **seq)).count();
         for entry in page.entries {
-            let done_before = group.finished.base.covers(EMBEDDED, entry.seq)
-                && !group.finished.unfinished.contains(&entry.seq);
-            let held = group.outstanding.values().any(|o| o.queued.pos == Some((EMBEDDED, entry.seq)));
-            if done_before || held {
+            if is_known(group, entry.seq) {
                 continue;
             }
             replayed += 1;
@@ -90,6 +94,7 @@ impl Shard {
             group.feed.behind = false;
         }
         self.plane.counters.replayed += replayed;
+        self.plane.counters.drop_many(Drop::StoreDamaged, lost as u64);
         self.group_assign(id);
         self.group_read_on(id);
     }
@@ -139,11 +144,12 @@ impl Shard {
                         retain: o.queued.retain,
                         released: false,
                         sub_ids: Vec::new(),
+                        name: None,
                     })
                 })
                 .collect();
-            let record =
-                CursorRecord { owner: SessionUid(0), base: group.feed.floor(&head), live: 0, inflight };
+            let base = group.feed.floor(&head);
+            let record = CursorRecord { owner: SessionUid(0), base, inflight, ..CursorRecord::default() };
             let Some(key) = self.group_key(id) else { continue };
             let put = Write::Put { key, value: record.encode(), expect: Expect::Any };
             self.commit(

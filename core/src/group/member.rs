@@ -65,7 +65,7 @@ impl Shard {
                 returned.push((group, delivery));
                 false
             }
-            Source::Group { .. } | Source::Log | Source::Live | Source::Retained => true,
+            Source::Group { .. } | Source::Log | Source::Live | Source::Retained { .. } => true,
         });
         session.feed.recount();
         // At once, and not as follow-ups: what comes after a member's leaving is not heard any more.
@@ -90,7 +90,7 @@ impl Shard {
                 returned.push((group, delivery));
                 false
             }
-            Source::Group { .. } | Source::Log | Source::Live | Source::Retained => true,
+            Source::Group { .. } | Source::Log | Source::Live | Source::Retained { .. } => true,
         });
         for (group, delivery) in returned {
             self.send(
@@ -115,7 +115,7 @@ impl Shard {
                 Source::Group { group, delivery } if only.is_none_or(|o| o == group) => {
                     Some((group, delivery))
                 }
-                Source::Group { .. } | Source::Log | Source::Live | Source::Retained => None,
+                Source::Group { .. } | Source::Log | Source::Live | Source::Retained { .. } => None,
             })
             .collect();
         for (group, delivery) in kept {

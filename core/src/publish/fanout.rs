@@ -245,6 +245,7 @@ impl Shard {
         }
         self.plane.head.raise(partition, batch.upto);
         self.scans.head_moved(&self.plane.head);
+        self.answer_early_gets();
     }
 
     /// The tenant's home shard keeps its retained messages; commits come in sequence order, so the last one stands.

@@ -14,6 +14,7 @@ use crate::shard::timers::Timer;
 use crate::store::key::{Key, Space};
 use crate::store::port::{CommitResult, Expect, Refusal, Write};
 use crate::store::position::Seq;
+use crate::sys::Drop;
 use crate::topic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -47,6 +48,7 @@ impl Shard {
         self.unwatch_backlog(id);
         self.tell_presence(id);
         self.store_what_waits(id);
+        self.resume_replays(id);
         self.resume_flow(id);
     }
 
@@ -85,7 +87,8 @@ impl Shard {
             // Its CONNECT is still with the store; what follows, follows then.
             return;
         }
-        session.feed.rewind(&head);
+        let lost = session.feed.rewind(&head);
+        session.park_replays();
         session.feed.reading = None;
         session.reviving = false;
         for entry in &mut session.out.inflight {
@@ -93,6 +96,7 @@ impl Shard {
         }
         let tenant = session.mount.tenant();
         let filters: Vec<Box<str>> = session.subscriptions.keys().cloned().collect();
+        self.plane.counters.drop_many(Drop::OfflineQos0, lost);
         if let Some(tenant) = self.tenant(tenant) {
             for filter in &filters {
                 tenant.index.remove(filter, SubKey::session(id));

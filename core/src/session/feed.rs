@@ -18,7 +18,10 @@ pub(crate) enum Source {
     /// Live and in no log.
     Live,
     /// A retained message.
-    Retained,
+    Retained {
+        /// Number of the session's replay that it belongs to; 0 = of none that is remembered.
+        replay: u64,
+    },
     /// Assigned by a group's leader.
     Group {
         /// Which group.
@@ -116,23 +119,25 @@ impl Feed {
         }
     }
 
-    /// Drops everything queued that the log can give again, and falls back to before it. What the log
-    /// does not have stays queued. `head` = what has been offered so far.
-    pub fn rewind(&mut self, head: &Position) {
+    /// Drops everything queued that the log or a replay can give again, and falls back to before it. What
+    /// they do not have stays queued. `head` = what has been offered so far. Returns how many retained
+    /// messages of QoS 0 went, which no replay gives again.
+    pub fn rewind(&mut self, head: &Position) -> u64 {
+        let mut lost = 0;
         let mut at = self.edge(head);
         let mut kept = VecDeque::new();
         for queued in self.pending.drain(..) {
             match (queued.source, queued.pos) {
                 (Source::Log, Some((partition, seq))) => at.lower(partition, Seq(seq.0.saturating_sub(1))),
-                (Source::Log | Source::Live | Source::Retained | Source::Group { .. }, _) => {
-                    kept.push_back(queued);
-                }
+                (Source::Retained { .. }, _) => lost += u64::from(queued.qos == QoS::AtMostOnce),
+                (Source::Log | Source::Live | Source::Group { .. }, _) => kept.push_back(queued),
             }
         }
         self.pending = kept;
         self.recount();
         self.behind = true;
         self.read_pos = at;
+        lost
     }
 
     /// Up to where the receiver needs nothing more from the log, its unacknowledged messages aside.

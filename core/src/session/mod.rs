@@ -8,6 +8,7 @@ pub(crate) mod outflow;
 pub(crate) mod pages;
 pub(crate) mod plane;
 pub(crate) mod record;
+pub(crate) mod replays;
 pub(crate) mod restore;
 pub(crate) mod storing;
 pub(crate) mod will;
@@ -20,6 +21,7 @@ use crate::message::QoS;
 use crate::session::feed::Feed;
 use crate::session::offline::Backlog;
 use crate::session::outflow::Outflow;
+use crate::session::replays::Replays;
 use crate::session::will::Will;
 use crate::shard::peer::GroupRef;
 use crate::store::port::LogFilter;
@@ -116,6 +118,8 @@ pub(crate) struct Session {
     pub reviving: bool,
     /// Retained scans that wait for room.
     pub scans: u32,
+    /// What its SUBSCRIBEs still owe of retained messages; made with the first.
+    pub replays: Option<Box<Replays>>,
     /// A write of the session's record is under way: its revision is not known.
     pub busy: bool,
     /// A connection that was admitted meanwhile.
@@ -177,6 +181,7 @@ impl Session {
             backlog: None,
             reviving: false,
             scans: 0,
+            replays: None,
             busy: false,
             waiting: None,
             log_filters: None,

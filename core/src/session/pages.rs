@@ -4,7 +4,7 @@
 use crate::ids::{OpId, SessionId};
 use crate::message::{Message, QoS};
 use crate::session::feed::{Queued, Source};
-use crate::session::outflow::Stage;
+use crate::session::outflow::{Inflight, Stage};
 use crate::session::plane::Grant;
 use crate::session::{Session, SubKey};
 use crate::settings::WhenFull;
@@ -35,6 +35,12 @@ impl Shard {
     pub(crate) fn resume_flow(&mut self, id: SessionId) {
         let Some(session) = self.plane.session(id) else { return };
         session.out.left_over = session.out.inflight.len();
+        if session.replays.as_ref().is_some_and(|r| !r.names.is_empty()) {
+            session.reviving = true;
+            self.ask_lost_bodies(id);
+            return;
+        }
+        session.reviving = false;
         let missing: Vec<Seq> = session
             .out
             .inflight
@@ -70,6 +76,12 @@ impl Shard {
             return;
         };
         session.reviving = false;
+        let damaged = page.lost.len() as u64;
+        for lost in page.lost {
+            // QoS 1 ends here; QoS 2 by PUBREL, like a body that is gone by age.
+            let is_it = |e: &Inflight| e.pos == Some((EMBEDDED, lost)) && e.stage == Stage::Sent;
+            session.out.inflight.retain(|e| !(is_it(e) && e.qos == QoS::AtLeastOnce));
+        }
         for entry in page.entries {
             for inflight in &mut session.out.inflight {
                 if inflight.pos.is_some_and(|(_, seq)| seq == entry.seq) && inflight.stage == Stage::Sent {
@@ -77,6 +89,7 @@ impl Shard {
                 }
             }
         }
+        self.plane.counters.drop_many(Drop::StoreDamaged, damaged);
         self.resend(id);
         self.check_bound(id);
         self.plane.pump(id);
@@ -196,6 +209,12 @@ impl Shard {
         if page.first.0 > after.0 + 1 && session.persistent {
             // Age or the tenant's bytes took what lay in between.
             self.plane.counters.drop(Drop::LogTrimmed);
+        }
+        for lost in page.lost {
+            let Some(session) = self.plane.session(id) else { return };
+            if !session.out.inflight.iter().any(|e| e.pos == Some((EMBEDDED, lost))) {
+                self.plane.counters.drop(Drop::StoreDamaged);
+            }
         }
         for entry in page.entries {
             let Some(session) = self.plane.session(id) else { return };

@@ -366,6 +366,9 @@ impl Plane {
                 session.stored.moved = true;
                 self.followups.push(Followup::Moved(id));
             }
+            if let Source::Retained { replay } = queued.source {
+                session.replay_left(replay, queued.message.topic());
+            }
             let needs = session.stored.version + 1;
             session.out.inflight.push_back(Inflight {
                 packet_id,
@@ -400,7 +403,11 @@ impl Plane {
         if let Source::Group { group, delivery } = queued.source {
             self.followups.push(Followup::Settled { group, delivery, session: id, done: true });
         }
-        if session.persistent && queued.pos.is_some() && !session.stored.moved {
+        let mut ended = false;
+        if let Source::Retained { replay } = queued.source {
+            ended = session.replay_left(replay, queued.message.topic());
+        }
+        if session.persistent && (queued.pos.is_some() || ended) && !session.stored.moved {
             session.stored.moved = true;
             self.followups.push(Followup::Moved(id));
         }

@@ -11,8 +11,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// Format of all values in this file.
+/// Format of the values in this file.
 const FORMAT: u8 = 1;
+/// Format of filters and cursors, which know replays; they are read in both.
+const FORMAT_REPLAYS: u8 = 2;
 
 /// Value of [`crate::store::key::Space::Session`].
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +42,8 @@ pub(crate) struct FilterRecord {
     pub options: SubOptions,
     pub id: u32,
     pub start: Position,
+    /// Number of the replay of retained messages that its SUBSCRIBE began; 0 = none.
+    pub replay: u64,
 }
 
 /// A message in flight, as stored.
@@ -52,6 +56,19 @@ pub(crate) struct StoredInflight {
     /// PUBREC was received: PUBREL follows, never PUBLISH again.
     pub released: bool,
     pub sub_ids: Vec<u32>,
+    /// Topic of a retained message sent by a replay: its body is found by it.
+    pub name: Option<Box<str>>,
+}
+
+/// A replay of retained messages that is not over, as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredReplay {
+    pub filter: Box<str>,
+    pub number: u64,
+    /// See [`crate::session::replays::Replay::fence`].
+    pub fence: Option<(Partition, Seq)>,
+    /// The last name that left the queue; empty = none.
+    pub after: Box<str>,
 }
 
 /// Value of [`crate::store::key::Space::Cursor`]: all up to `base` is finished, but for what is in
@@ -67,6 +84,9 @@ pub(crate) struct CursorRecord {
     /// raise `base`. Names that run; 0 = it was not.
     pub live: u64,
     pub inflight: Vec<StoredInflight>,
+    /// Replays up to this number are listed, or over.
+    pub replays_upto: u64,
+    pub replays: Vec<StoredReplay>,
 }
 
 /// Appends integers and strings.
@@ -139,6 +159,9 @@ impl<'a> In<'a> {
     }
     fn format(&mut self) -> Option<()> {
         (self.u8()? == FORMAT).then_some(())
+    }
+    fn either_format(&mut self) -> Option<u8> {
+        self.u8().filter(|f| matches!(*f, FORMAT | FORMAT_REPLAYS))
     }
     fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
@@ -220,29 +243,31 @@ impl SessionRecord {
 impl FilterRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = Out::default();
-        out.u8(FORMAT);
+        out.u8(FORMAT_REPLAYS);
         out.u64(self.owner.0);
         out.u8(self.options.to_bits());
         out.u32(self.id);
         out.position(&self.start);
+        out.u64(self.replay);
         Bytes::from(out.0)
     }
 
     pub fn decode(raw: &[u8]) -> Option<FilterRecord> {
         let mut input = In(raw);
-        input.format()?;
+        let format = input.either_format()?;
         let owner = SessionUid(input.u64()?);
         let options = SubOptions::from_bits(input.u8()?)?;
         let id = input.u32()?;
         let start = input.position()?;
-        input.end(FilterRecord { owner, options, id, start })
+        let replay = if format == FORMAT { 0 } else { input.u64()? };
+        input.end(FilterRecord { owner, options, id, start, replay })
     }
 }
 
 impl CursorRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = Out::default();
-        out.u8(FORMAT);
+        out.u8(FORMAT_REPLAYS);
         out.u64(self.owner.0);
         out.u64(self.live);
         out.position(&self.base);
@@ -251,18 +276,35 @@ impl CursorRecord {
             out.u16(entry.packet_id);
             out.u16(entry.pos.0.0);
             out.u64(entry.pos.1.0);
-            out.u8(entry.qos as u8 | u8::from(entry.retain) << 2 | u8::from(entry.released) << 3);
+            out.u8(entry.qos as u8
+                | u8::from(entry.retain) << 2
+                | u8::from(entry.released) << 3
+                | u8::from(entry.name.is_some()) << 4);
             out.u16(entry.sub_ids.len() as u16);
             for id in &entry.sub_ids {
                 out.u32(*id);
             }
+            if let Some(name) = &entry.name {
+                out.bytes(name.as_bytes());
+            }
+        }
+        out.u64(self.replays_upto);
+        out.u32(self.replays.len() as u32);
+        for replay in &self.replays {
+            out.bytes(replay.filter.as_bytes());
+            out.u64(replay.number);
+            // No sequence is 0.
+            let (partition, seq) = replay.fence.unwrap_or_default();
+            out.u16(partition.0);
+            out.u64(seq.0);
+            out.bytes(replay.after.as_bytes());
         }
         Bytes::from(out.0)
     }
 
     pub fn decode(raw: &[u8]) -> Option<CursorRecord> {
         let mut input = In(raw);
-        input.format()?;
+        let format = input.either_format()?;
         let owner = SessionUid(input.u64()?);
         let live = input.u64()?;
         let base = input.position()?;
@@ -275,6 +317,7 @@ impl CursorRecord {
             let bits = input.u8()?;
             let ids = input.u16()?;
             let sub_ids = (0..ids).map(|_| input.u32()).collect::<Option<Vec<u32>>>()?;
+            let name = if bits & 16 != 0 { Some(Box::from(input.str()?)) } else { None };
             inflight.push(StoredInflight {
                 packet_id,
                 pos: (partition, seq),
@@ -282,9 +325,20 @@ impl CursorRecord {
                 retain: bits & 4 != 0,
                 released: bits & 8 != 0,
                 sub_ids,
+                name,
             });
         }
-        input.end(CursorRecord { owner, base, live, inflight })
+        let (mut replays_upto, mut replays) = (0, Vec::new());
+        if format != FORMAT {
+            replays_upto = input.u64()?;
+            for _ in 0..input.u32()? {
+                let (filter, number) = (Box::from(input.str()?), input.u64()?);
+                let fence = (Partition(input.u16()?), Seq(input.u64()?));
+                let fence = (fence.1 > Seq(0)).then_some(fence);
+                replays.push(StoredReplay { filter, number, fence, after: Box::from(input.str()?) });
+            }
+        }
+        input.end(CursorRecord { owner, base, live, inflight, replays_upto, replays })
     }
 }
 
@@ -325,7 +379,7 @@ pub(crate) fn decode_watermark(raw: &[u8]) -> Option<(u64, Position)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CursorRecord, FilterRecord, SessionRecord, StoredInflight};
+    use super::{CursorRecord, FilterRecord, SessionRecord, StoredInflight, StoredReplay};
     use crate::codec::SubOptions;
     use crate::ids::SessionUid;
     use crate::message::QoS;
@@ -371,6 +425,7 @@ mod tests {
             },
             id: 268_435_455,
             start: Position::at(Partition(0), Seq(12)),
+            replay: 9,
         };
         assert_eq!(FilterRecord::decode(&filter.encode()), Some(filter));
         let cursor = CursorRecord {
@@ -384,8 +439,28 @@ mod tests {
                 retain: false,
                 released: true,
                 sub_ids: vec![1, 2],
+                name: Some(Box::from("a/b")),
+            }],
+            replays_upto: 4,
+            replays: vec![StoredReplay {
+                filter: Box::from("a/#"),
+                number: 3,
+                fence: Some((Partition(0), Seq(8))),
+                after: Box::from("a/b"),
             }],
         };
         assert_eq!(CursorRecord::decode(&cursor.encode()), Some(cursor));
+    }
+
+    #[test]
+    fn filters_and_cursors_of_the_first_format_are_read() {
+        let mut filter = vec![1, 0, 0, 0, 0, 0, 0, 0, 7, 1, 0, 0, 0, 5, 0, 0];
+        let read = FilterRecord::decode(&filter).map(|f| (f.owner, f.id, f.replay));
+        assert_eq!(read, Some((SessionUid(7), 5, 0)));
+        filter[0] = 3;
+        assert_eq!(FilterRecord::decode(&filter), None);
+        let mut cursor = vec![0; 23];
+        cursor[0] = 1;
+        assert_eq!(CursorRecord::decode(&cursor), Some(CursorRecord::default()));
     }
 }

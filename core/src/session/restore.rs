@@ -11,11 +11,11 @@ use crate::session::record::{
     CursorRecord, FilterRecord, SessionRecord, decode_watermark, inbound_tail, parse_inbound_tail,
 };
 use crate::session::{Away, Session, Subscription};
-use crate::shard::Shard;
 use crate::shard::input::LogEvent;
 use crate::shard::ops::Op;
 use crate::shard::peer::{GroupJoin, InterestChange, MemberRef, PeerMsg};
 use crate::shard::tenants::Retained;
+use crate::shard::{EMBEDDED, Shard};
 use crate::store::key::{Key, Space};
 use crate::store::port::{Durability, Expect, Restored, Write};
 use crate::store::position::{Position, Seq};
@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 struct Parts {
     record: Option<(SessionRecord, Seq)>,
     cursor: Option<CursorRecord>,
-    filters: Vec<(Box<str>, FilterRecord)>,
+    filters: Vec<(Box<str>, FilterRecord, Seq)>,
     inbound: Vec<(u16, SessionUid)>,
     /// Everything that was found, to be removed if no session claims it.
     keys: Vec<Key>,
@@ -67,6 +67,9 @@ impl Shard {
             Restored::End { head } => {
                 self.plane.head = head;
                 self.finish_restoring();
+                let head = self.plane.head.clone();
+                self.scans.head_moved(&head);
+                self.answer_early_gets();
             }
         }
     }
@@ -109,7 +112,7 @@ impl Shard {
             Space::Cursor => parts.cursor = Some(CursorRecord::decode(value)?),
             Space::Filter => {
                 let filter = Box::from(core::str::from_utf8(tail).ok()?);
-                parts.filters.push((filter, FilterRecord::decode(value)?));
+                parts.filters.push((filter, FilterRecord::decode(value)?, revision));
             }
             Space::Inbound => parts.inbound.push(parse_inbound_tail(tail)?),
             Space::Window | Space::Group | Space::Watermark => {}
@@ -131,22 +134,24 @@ impl Shard {
                     let mut stale = |space, parts: &[&[u8]]| {
                         orphans.push(self.key(tenant, space, parts));
                     };
-                    for (filter, _) in parts.filters.iter().filter(|(_, f)| f.owner != uid) {
+                    for (filter, ..) in parts.filters.iter().filter(|(_, f, _)| f.owner != uid) {
                         stale(Space::Filter, &[client.as_bytes(), filter.as_bytes()]);
                     }
                     for (id, owner) in parts.inbound.iter().filter(|(_, owner)| *owner != uid) {
                         stale(Space::Inbound, &[client.as_bytes(), &inbound_tail(*owner, *id)]);
                     }
-                    parts.filters.retain(|(_, f)| f.owner == uid);
+                    parts.filters.retain(|(_, f, _)| f.owner == uid);
                     parts.inbound.retain(|(_, owner)| *owner == uid);
-                    parts.cursor = parts.cursor.filter(|c| c.owner == uid);
+                    let cursor = parts.cursor.filter(|c| c.owner == uid).unwrap_or_default();
                     let watermark = watermarks.get(&(tenant, record.owner));
-                    let id = self.rebuild(tenant, client_id, record, revision, watermark, parts.cursor);
+                    let id = self.rebuild(tenant, client_id, record, revision, watermark, &cursor);
                     if let Some(session) = self.plane.session(id) {
                         session.inbound = parts.inbound.into_iter().map(|(id, _)| id).collect();
                     }
-                    for (filter, record) in parts.filters {
-                        self.restore_filter(id, filter, record, changes.entry(tenant).or_default());
+                    for (filter, record, revision) in parts.filters {
+                        let number = record.replay;
+                        self.restore_filter(id, filter.clone(), record, changes.entry(tenant).or_default());
+                        self.restore_replay(id, &filter, number, &cursor, revision);
                     }
                 }
                 None => orphans.extend(parts.keys),
@@ -178,7 +183,7 @@ impl Shard {
         record: SessionRecord,
         revision: Seq,
         watermark: Option<&(u64, Position)>,
-        cursor: Option<CursorRecord>,
+        cursor: &CursorRecord,
     ) -> SessionId {
         let now = self.plane.now;
         let rights = self.rights_of(tenant, record.principal.as_deref(), &client_id);
@@ -191,8 +196,7 @@ impl Shard {
         session.will = record.will.map(Box::new);
         let was_online = record.away_since.is_none();
         session.away = Some(Away::restored(record.away_since.unwrap_or(now.wall), now));
-        let cursor = cursor.unwrap_or_default();
-        let mut base = cursor.base;
+        let mut base = cursor.base.clone();
         if let (true, Some((run, watermark))) = (was_online, watermark)
             && cursor.live == *run
         {
@@ -203,24 +207,46 @@ impl Shard {
         }
         session.feed.behind = true;
         session.feed.read_pos = base;
-        for entry in cursor.inflight {
+        for entry in &cursor.inflight {
             let (packet_id, serial) = (entry.packet_id, 0);
+            let mut source = Source::Log;
+            if let Some(name) = &entry.name {
+                source = Source::Retained { replay: 0 };
+                session.replays.get_or_insert_default().names.insert(packet_id, name.clone());
+            }
             session.out.inflight.push_back(Inflight {
                 packet_id,
                 serial,
                 message: None,
                 pos: Some(entry.pos),
-                source: Source::Log,
+                source,
                 qos: entry.qos,
                 retain: entry.retain,
-                sub_ids: SmallVec::from_vec(entry.sub_ids),
+                sub_ids: SmallVec::from_slice(&entry.sub_ids),
                 stage: if entry.released { Stage::Released } else { Stage::Sent },
                 sent: false,
                 needs: 0,
             });
         }
+        if cursor.replays_upto > 0 {
+            session.replays.get_or_insert_default().last = cursor.replays_upto;
+        }
         session.out.resume_ids();
         self.add_session(session)
+    }
+
+    /// What is owed of a restored filter's retained messages.
+    fn restore_replay(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        number: u64,
+        cursor: &CursorRecord,
+        revision: Seq,
+    ) {
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(subscription) = session.subscriptions.get(filter).cloned() else { return };
+        session.restore_replay(filter, number, cursor, (EMBEDDED, revision), &subscription);
     }
 
     fn restore_filter(

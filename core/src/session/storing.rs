@@ -3,6 +3,7 @@
 
 use crate::codec::{AckKind, Reason};
 use crate::ids::{SessionId, TenantId};
+use crate::session::feed::Source;
 use crate::session::outflow::{Inflight, Stage};
 use crate::session::plane::Followup;
 use crate::session::record::{CursorRecord, StoredInflight, encode_watermark};
@@ -13,6 +14,7 @@ use crate::shard::timers::Timer;
 use crate::store::key::Space;
 use crate::store::port::{CommitResult, Durability, Expect, Refusal, Write};
 use crate::store::position::Position;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Pause before a failed cursor write is tried again, ms.
@@ -39,6 +41,15 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return Vec::new() };
         let Some(revision) = session.stored.revision else { return Vec::new() };
         session.stored.moved = false;
+        let names = session.replays.as_ref().map(|r| &r.names);
+        let name_of = |entry: &Inflight| {
+            let retained = matches!(entry.source, Source::Retained { .. });
+            if !retained || matches!(entry.stage, Stage::Releasing | Stage::Released) {
+                return None;
+            }
+            let known = names.and_then(|names| names.get(&entry.packet_id)).cloned();
+            entry.message.as_ref().map(|m| Box::from(m.topic())).or(known)
+        };
         let inflight = session
             .out
             .inflight
@@ -51,11 +62,14 @@ impl Shard {
                     retain: entry.retain,
                     released: matches!(entry.stage, Stage::Releasing | Stage::Released),
                     sub_ids: entry.sub_ids.to_vec(),
+                    name: name_of(entry),
                 })
             })
             .collect();
         let live = if session.feed.is_idle() { run } else { 0 };
-        let record = CursorRecord { owner: session.uid, base: session.feed.floor(&head), live, inflight };
+        let (replays_upto, replays) = session.stored_replays();
+        let base = session.feed.floor(&head);
+        let record = CursorRecord { owner: session.uid, base, live, inflight, replays_upto, replays };
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
         let client = client_id.as_bytes();
         alloc::vec![

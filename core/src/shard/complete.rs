@@ -166,6 +166,10 @@ impl Shard {
             PeerMsg::RetainedPage { token, cursor, entries, done } => {
                 self.retained_page(token, cursor, entries, done);
             }
+            PeerMsg::RetainedGet { tenant, session, fence, names } => {
+                self.retained_get(from, tenant, session, fence, names);
+            }
+            PeerMsg::RetainedGot { session, entries } => self.retained_got(session, &entries),
             PeerMsg::GroupJoin(join) => self.group_join(from, *join),
             PeerMsg::Joined { token, member, group, ok } => self.joined(token, member, group, ok),
             PeerMsg::GroupLeave { group, member } => self.group_leave(group, member),

@@ -144,6 +144,24 @@ pub enum PeerMsg {
         /// Nothing follows.
         done: bool,
     },
+    /// Read single retained messages: bodies of what was in flight when the node died.
+    RetainedGet {
+        /// Whose.
+        tenant: TenantId,
+        /// For which session of the sender.
+        session: SessionId,
+        /// Wait until the index has passed this sequence of this partition.
+        fence: (Partition, Seq),
+        /// Their topics.
+        names: Vec<Box<str>>,
+    },
+    /// What of them there is.
+    RetainedGot {
+        /// From the request.
+        session: SessionId,
+        /// Messages with their sequence.
+        entries: Vec<(Seq, Arc<Message>)>,
+    },
     /// Join, or change what is known of a member.
     GroupJoin(Box<GroupJoin>),
     /// The member is in the group.

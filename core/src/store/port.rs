@@ -194,6 +194,8 @@ pub enum ReadResult {
 pub struct LogPage {
     /// Matching messages.
     pub entries: Vec<LogEntry>,
+    /// Sequences of matching messages that the store holds but can never read again, ascending.
+    pub lost: Vec<Seq>,
     /// Everything up to here was looked at: the next read starts after it. Never above what is committed.
     pub upto: Seq,
     /// Lowest sequence that was still in the log: if the reader's `after` + 1 is below it, the session may have lost its tail by age.
@@ -201,7 +203,7 @@ pub struct LogPage {
 }
 
 /// One message of the log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Its sequence.
     pub seq: Seq,

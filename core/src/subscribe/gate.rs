@@ -73,9 +73,12 @@ impl Shard {
                 }
             }
             (GateKind::Subscribe, true) => {
-                gate.scans.clear();
+                let scans = core::mem::take(&mut gate.scans);
                 for stored in &stored {
                     gate.codes[stored.index] = reason.0;
+                }
+                if let Some(session) = self.plane.session(session) {
+                    session.end_replays(|r| scans.iter().any(|s| s.replay == r.number));
                 }
                 self.take_back(session, stored, result);
             }
@@ -208,6 +211,10 @@ impl Shard {
         let Some(gate) = self.gates.remove(gate_id.0, gate_id.1) else { return };
         self.tokens.retain(|_, g| *g != gate_id);
         if !self.plane.conn(gate.conn).is_some_and(|c| c.phase == Phase::Online) {
+            // The session is owed its retained messages all the same.
+            for request in gate.scans.into_iter().filter(|r| r.replay > 0) {
+                self.begin_scan(gate.session, request);
+            }
             return;
         }
         let mut codes = gate.codes;

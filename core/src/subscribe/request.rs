@@ -143,6 +143,17 @@ impl Shard {
         session.log_filters = None;
         session.subscriptions.insert(Box::from(raw), subscription.clone());
         let index = pass.gate.codes.len();
+        // [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
+        let wants_retained = shared.is_none()
+            && match options.retain_handling {
+                0 => true,
+                1 => existing.as_ref().is_none_or(|e| e.leaving),
+                _ => false,
+            };
+        let remembered = wants_retained && persistent && stored.is_some() && options.qos > QoS::AtMostOnce;
+        let replay = if remembered { session.owe_replay(raw) } else { 0 };
+        // Retained messages that are not wanted again leave those alone that are still on their way.
+        let named = if wants_retained { replay } else { session.replay_of(raw) };
         if let (true, Some(revision)) = (persistent, stored) {
             if pass.writes.is_empty() {
                 pass.writes.push(Write::Check {
@@ -150,7 +161,8 @@ impl Shard {
                     expect: Expect::Revision(revision),
                 });
             }
-            let record = FilterRecord { owner, options, id: sub_id, start: subscription.start.clone() };
+            let record =
+                FilterRecord { owner, options, id: sub_id, start: subscription.start.clone(), replay: named };
             pass.writes.push(Write::Put {
                 key: self.key(tenant, Space::Filter, &[client_id.as_bytes(), raw.as_bytes()]),
                 value: record.encode(),
@@ -164,7 +176,13 @@ impl Shard {
                 let token = self.join_group(id, shared, options.qos);
                 pass.gate.joins.push((token, Box::from(raw), index));
             }
-            None => self.subscribe_plain(id, raw, &subscription, existing.as_ref(), pass),
+            None => {
+                self.subscribe_plain(id, raw, &subscription, existing.as_ref(), pass);
+                if wants_retained {
+                    let (filter, qos) = (Box::from(raw), options.qos);
+                    pass.gate.scans.push(ScanRequest { filter, qos, sub_id, replay, resumed: false });
+                }
+            }
         }
         if existing.is_none()
             && let Some(tenant) = self.tenant(tenant)
@@ -198,19 +216,6 @@ impl Shard {
         }
         if persistent && !subscription.is_durable() && was_durable {
             pass.changes.extend(tenant.remove_durable(filter));
-        }
-        // [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
-        let wants_retained = match subscription.options.retain_handling {
-            0 => true,
-            1 => existing.is_none_or(|e| e.leaving),
-            _ => false,
-        };
-        if wants_retained {
-            pass.gate.scans.push(ScanRequest {
-                filter: Box::from(filter),
-                qos: subscription.options.qos,
-                sub_id: subscription.id,
-            });
         }
     }
 
@@ -324,6 +329,7 @@ impl Shard {
             options: subscription.options,
             id: subscription.id,
             start: subscription.start.clone(),
+            replay: session.replay_of(filter),
         };
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
         let key = self.key(tenant, Space::Filter, &[client_id.as_bytes(), filter.as_bytes()]);
@@ -350,6 +356,7 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return };
         let Some(subscription) = session.subscriptions.remove(filter) else { return };
         session.log_filters = None;
+        session.end_replays(|r| &*r.filter == filter);
         let (tenant_id, persistent) = (session.mount.tenant(), session.persistent);
         let member = MemberRef { shard: me, session: id, uid: session.uid };
         let Some(tenant) = self.tenant(tenant_id) else { return };
@@ -386,6 +393,7 @@ impl Shard {
                 })
         });
         feed.recount();
+        session.recount_replays();
         self.plane.pump(id);
     }
 }

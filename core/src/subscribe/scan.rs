@@ -3,8 +3,9 @@
 
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::{Message, QoS};
-use crate::session::Session;
 use crate::session::feed::{Queued, Source};
+use crate::session::outflow::Stage;
+use crate::session::plane::Followup;
 use crate::shard::peer::PeerMsg;
 use crate::shard::{EMBEDDED, Shard};
 use crate::store::position::{Partition, Position, Seq};
@@ -29,6 +30,10 @@ pub(crate) struct ScanRequest {
     pub filter: Box<str>,
     pub qos: QoS,
     pub sub_id: u32,
+    /// Number of the session's replay; 0 = it is not remembered.
+    pub replay: u64,
+    /// It goes on after a lost connection: QoS 0 had its chance.
+    pub resumed: bool,
 }
 
 /// A scan under way.
@@ -54,6 +59,9 @@ struct Early {
     token: u64,
 }
 
+/// A [`PeerMsg::RetainedGet`] that came early.
+type EarlyGet = (ShardIx, TenantId, SessionId, (Partition, Seq), Vec<Box<str>>);
+
 /// All scans of a shard, by the token of their pages.
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
@@ -61,11 +69,17 @@ pub(crate) struct Scans {
     ready: usize,
     early: Vec<Early>,
     due: Vec<Early>,
+    early_gets: Vec<EarlyGet>,
 }
 
 impl Scans {
     pub fn has_ready(&self) -> bool {
         self.ready > 0 || !self.due.is_empty()
+    }
+
+    /// What asked too early may ask again.
+    pub fn take_early_gets(&mut self) -> Vec<EarlyGet> {
+        core::mem::take(&mut self.early_gets)
     }
 
     /// The session has room again.
@@ -116,14 +130,59 @@ impl Shard {
     /// Begins to send retained messages of a subscription that is in effect.
     pub(crate) fn begin_scan(&mut self, session: SessionId, request: ScanRequest) {
         // An UNSUBSCRIBE may have overtaken a SUBSCRIBE that the store still had [MQTT-3.10.4-2].
-        let wanted = |s: &mut Session| s.conn.is_some() && s.subscriptions.contains_key(&request.filter);
-        if !self.plane.session(session).is_some_and(wanted) {
+        let fence = (EMBEDDED, self.plane.head.get(EMBEDDED));
+        let attached = self.plane.is_attached(session);
+        let Some(state) = self.plane.session(session) else { return };
+        if !state.subscriptions.contains_key(&request.filter) {
+            state.end_replays(|r| r.number == request.replay);
             return;
         }
+        if request.replay > 0 {
+            // Gone: a later SUBSCRIBE was faster.
+            let Some(replay) = state.replay(request.replay) else { return };
+            replay.fence = Some(fence);
+        }
         // A second SUBSCRIBE of a filter replaces the scan of the first.
+        state.end_replays(|r| {
+            r.filter == request.filter
+                && r.number != request.replay
+                && (request.replay == 0 || r.number < request.replay)
+        });
         self.scans.cancel_filter(session, &request.filter);
-        let cursor = Some(Box::new(RetainedCursor::new(&request.filter)));
-        let fence = (EMBEDDED, self.plane.head.get(EMBEDDED));
+        if attached {
+            let cursor = RetainedCursor::new(&request.filter);
+            self.start_scan(session, request, cursor, fence);
+        }
+    }
+
+    /// A session is back: what its replays still owe.
+    pub(crate) fn resume_replays(&mut self, id: SessionId) {
+        self.scans.cancel(id);
+        let Some(session) = self.plane.session(id) else { return };
+        let mut due = Vec::new();
+        for replay in session.replays.iter().flat_map(|r| &r.list) {
+            let (Some(fence), Some(s)) = (replay.fence, session.subscriptions.get(&replay.filter)) else {
+                continue;
+            };
+            let (filter, qos, sub_id) = (replay.filter.clone(), s.options.qos, s.id);
+            let request = ScanRequest { filter, qos, sub_id, replay: replay.number, resumed: true };
+            let cursor = RetainedCursor::new(&replay.filter);
+            let cursor = if replay.after.is_empty() { cursor } else { cursor.behind(&replay.after) };
+            due.push((request, cursor, fence));
+        }
+        for (request, cursor, fence) in due {
+            self.start_scan(id, request, cursor, fence);
+        }
+    }
+
+    fn start_scan(
+        &mut self,
+        session: SessionId,
+        request: ScanRequest,
+        cursor: RetainedCursor,
+        fence: (Partition, Seq),
+    ) {
+        let cursor = Some(Box::new(cursor));
         let token = self.new_token();
         self.scans.scans.insert(token, Scan { session, request, cursor, fence, ready: true });
         self.scans.ready += 1;
@@ -237,6 +296,7 @@ impl Shard {
         }
         if done {
             self.scans.scans.remove(&token);
+            self.replay_scanned(session, request.replay);
         } else if let Some(scan) = self.scans.scans.get_mut(&token) {
             scan.ready = true;
             self.scans.ready += 1;
@@ -245,11 +305,26 @@ impl Shard {
         self.plane.pump(session);
     }
 
+    /// All of a replay is queued.
+    fn replay_scanned(&mut self, id: SessionId, number: u64) {
+        let Some(session) = self.plane.session(id) else { return };
+        if session.replay_scanned(number) && session.persistent && !session.stored.moved {
+            session.stored.moved = true;
+            self.plane.followups.push(Followup::Moved(id));
+        }
+    }
+
     fn queue_retained(&mut self, session: SessionId, request: &ScanRequest, seq: Seq, message: Arc<Message>) {
         if !self.may_receive(session, message.topic()) {
             return;
         }
         let qos = message.qos.min(request.qos);
+        if request.resumed && qos == QoS::AtMostOnce {
+            return;
+        }
+        if let Some(replay) = self.plane.session(session).and_then(|s| s.replay(request.replay)) {
+            replay.queued += 1;
+        }
         let mut sub_ids = SmallVec::new();
         if request.sub_id != 0 {
             sub_ids.push(request.sub_id);
@@ -260,11 +335,70 @@ impl Shard {
             Queued {
                 message,
                 pos: (qos > QoS::AtMostOnce).then_some((EMBEDDED, seq)),
-                source: Source::Retained,
+                source: Source::Retained { replay: request.replay },
                 qos,
                 retain: true,
                 sub_ids,
             },
         );
+    }
+}
+
+/// Bodies of retained messages that were in flight when the node died.
+impl Shard {
+    /// Asks the home shard for them.
+    pub(crate) fn ask_lost_bodies(&mut self, id: SessionId) {
+        let fence = (EMBEDDED, self.plane.head.get(EMBEDDED));
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(replays) = &session.replays else { return };
+        let names = replays.names.values().cloned().collect();
+        let tenant = session.mount.tenant();
+        let home = self.home(tenant);
+        self.send(home, PeerMsg::RetainedGet { tenant, session: id, fence, names });
+    }
+
+    /// The index may have come as far as those who asked early.
+    pub(crate) fn answer_early_gets(&mut self) {
+        for (from, tenant, session, fence, names) in self.scans.take_early_gets() {
+            self.retained_get(from, tenant, session, fence, names);
+        }
+    }
+
+    /// Another shard (or this one) asks for single messages.
+    pub(crate) fn retained_get(
+        &mut self,
+        from: ShardIx,
+        tenant: TenantId,
+        session: SessionId,
+        fence: (Partition, Seq),
+        names: Vec<Box<str>>,
+    ) {
+        if self.restoring || !self.plane.head.covers(fence.0, fence.1) {
+            self.scans.early_gets.push((from, tenant, session, fence, names));
+            return;
+        }
+        let Some(state) = self.tenant(tenant) else { return };
+        let found = names.iter().filter_map(|name| state.retained.get(name));
+        let entries = found.map(|r| (r.seq, Arc::clone(&r.message))).collect();
+        self.send(from, PeerMsg::RetainedGot { session, entries });
+    }
+
+    /// They came, but for those that were replaced: the newer message comes through the subscription.
+    pub(crate) fn retained_got(&mut self, id: SessionId, entries: &[(Seq, Arc<Message>)]) {
+        let attached = self.plane.is_attached(id);
+        let Some(session) = self.plane.session(id) else { return };
+        let asked = session.replays.as_mut().map(|r| core::mem::take(&mut r.names)).unwrap_or_default();
+        if asked.is_empty() {
+            return;
+        }
+        for entry in &mut session.out.inflight {
+            let body = entries.iter().find(|(seq, _)| entry.pos == Some((EMBEDDED, *seq)));
+            if let (Some((_, message)), Stage::Sent, None) = (body, entry.stage, &entry.message) {
+                entry.message = Some(Arc::clone(message));
+            }
+        }
+        if attached {
+            self.resume_flow(id);
+        }
     }
 }

@@ -28,10 +28,12 @@ pub enum Drop {
     GroupUnavailable,
     /// A QoS 0 message or a will whose matching visits too many nodes of the topic index.
     MatchBudget,
+    /// The store held it, but found it damaged.
+    StoreDamaged,
 }
 
 /// All reasons, in the order of their numbers.
-pub const DROPS: [(Drop, &str); 10] = [
+pub const DROPS: [(Drop, &str); 11] = [
     (Drop::OfflineQos0, "offline_qos0"),
     (Drop::SlowConsumerQos0, "slow_consumer_qos0"),
     (Drop::Expired, "expired"),
@@ -42,6 +44,7 @@ pub const DROPS: [(Drop, &str); 10] = [
     (Drop::NotAuthorized, "not_authorized"),
     (Drop::GroupUnavailable, "group_unavailable"),
     (Drop::MatchBudget, "match_budget"),
+    (Drop::StoreDamaged, "store_damaged"),
 ];
 
 /// Why a publish of QoS 1 or 2 was refused before anything was stored or delivered. Its publisher is told.

@@ -58,6 +58,17 @@ impl RetainedCursor {
         RetainedCursor { filter: filter.into(), wild: has_wildcard(filter), at, inclusive: true, done: false }
     }
 
+    /// Goes on behind a name that the scan has reported.
+    #[must_use]
+    pub fn behind(mut self, name: &str) -> RetainedCursor {
+        if !self.wild {
+            self.done = true;
+        } else if *name >= *self.at {
+            self.go_on_after(Some(name));
+        }
+        self
+    }
+
     /// The filter of this scan.
     #[must_use]
     pub fn filter(&self) -> &str {

@@ -48,6 +48,8 @@ pub struct Node {
     inbox: BTreeMap<Client, Vec<u8>>,
     /// Clients whose sockets take nothing.
     pub stalled: BTreeSet<Client>,
+    /// Payloads of messages that the store can never read again.
+    pub damaged: BTreeSet<Vec<u8>>,
     /// Commits with an append so far.
     pub appends: usize,
 }
@@ -88,6 +90,7 @@ impl Node {
             versions: BTreeMap::new(),
             inbox: BTreeMap::new(),
             stalled: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             appends: 0,
         };
         node.start(shards);
@@ -269,17 +272,26 @@ impl Node {
         self.log.iter().filter(for_session).map(entry).collect()
     }
 
+    /// A page without what is damaged.
+    fn page(&self, mut entries: Vec<LogEntry>) -> ReadResult {
+        let is_lost = |e: &LogEntry| self.damaged.contains(e.message.payload());
+        let lost = entries.iter().filter(|e| is_lost(e)).map(|e| e.seq).collect();
+        entries.retain(|e| !is_lost(e));
+        ReadResult::Page(LogPage { entries, lost, upto: Seq(self.head), first: Seq(0) })
+    }
+
     fn read(&self, read: &Read) -> ReadResult {
         match read {
-            Read::Log(read) => {
-                ReadResult::Page(LogPage { entries: self.wanted(read), upto: Seq(self.head), first: Seq(0) })
-            }
+            Read::Log(read) => self.page(self.wanted(read)),
             Read::At { seqs, .. } => {
-                let found = self.log.iter().filter(|e| seqs.contains(&e.seq));
-                let entries = found
-                    .map(|e| LogEntry { seq: e.seq, message: Arc::clone(&e.append.message), spilled: false })
-                    .collect();
-                ReadResult::Page(LogPage { entries, upto: Seq(self.head), first: Seq(0) })
+                // As in a real store, what is only retained is not in the log.
+                let found = self.log.iter().filter(|e| e.append.log && seqs.contains(&e.seq));
+                let entry = |e: &CommittedEntry| LogEntry {
+                    seq: e.seq,
+                    message: Arc::clone(&e.append.message),
+                    spilled: false,
+                };
+                self.page(found.map(entry).collect())
             }
             Read::Bound { read, max_count, max_bytes } => {
                 let mut kept = self.wanted(read);

@@ -37,6 +37,17 @@ pub struct Greeter {
     pub(super) tls: Option<Arc<TlsListener>>,
 }
 
+/// A client certificate that is refused is for the operator to know, like a wrong password; other ends of a TLS
+/// handshake are everyday noise.
+fn refused_certificate(error: io::Error) -> Ended {
+    match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
+        Some(why @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)) => {
+            Ended::Refused(format!("client certificate: {why}"))
+        }
+        Some(_) | None => Ended::Io(error),
+    }
+}
+
 /// Why a connection ended before it was admitted.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
@@ -210,7 +221,7 @@ impl Greeter {
         let Registered::Tcp(stream) = socket else {
             return Err(Ended::Refused("TLS on a unix socket".into()));
         };
-        let stream = tls.accept(Prefixed { early, at: 0, stream }).await?;
+        let stream = tls.accept(Prefixed { early, at: 0, stream }).await.map_err(refused_certificate)?;
         let (prefixed, session) = stream.into_inner();
         let certificate = match session.peer_certificates().and_then(|chain| chain.first()) {
             Some(certificate) => {

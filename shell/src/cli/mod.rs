@@ -4,6 +4,7 @@ mod client;
 mod config;
 mod doctor;
 mod passwd;
+mod salvage;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -57,6 +58,8 @@ enum Command {
     Bench(Box<crate::bench::BenchArgs>),
     /// Look for what would keep the broker from starting or serving; exit code 1 if there is something.
     Doctor(ConfigArgs),
+    /// Copy what is intact of a damaged store to a new data directory.
+    Salvage(salvage::SalvageArgs),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.
@@ -138,6 +141,7 @@ pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
         Some(Command::Pub(args)) => client::publish(*args),
         Some(Command::Bench(args)) => client::bench(*args),
         Some(Command::Doctor(args)) => doctor::run(args),
+        Some(Command::Salvage(args)) => salvage::run(args),
         Some(Command::Completion { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);

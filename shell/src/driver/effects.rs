@@ -20,11 +20,13 @@ impl Driver {
             self.effect(effect);
         }
         self.outbox.effects = effects;
-        self.post();
+        if self.post.iter().any(|mail| !mail.is_empty()) {
+            self.wake_flusher();
+        }
     }
 
-    /// Sends what other shards get: one lock and at most one wake-up for each, however much it is.
-    fn post(&mut self) {
+    /// Sends what other shards get of this turn: one lock and at most one wake-up for each, however much it is.
+    pub(super) fn post(&mut self) {
         for (to, mail) in self.post.iter_mut().enumerate() {
             if mail.is_empty() {
                 continue;

@@ -1,4 +1,4 @@
-//! Writing: each dirty socket once per turn.
+//! The end of a turn: mail to other shards, and each dirty socket written once.
 
 use crate::driver::Driver;
 use crate::driver::conn::Closing;
@@ -15,6 +15,8 @@ impl Driver {
         if self.flusher.as_ref().is_none_or(|w| !w.will_wake(cx.waker())) {
             self.flusher = Some(cx.waker().clone());
         }
+        // First, so that the other shards work while this one writes.
+        self.post();
         let mut batch = std::mem::take(&mut self.dirty);
         for id in batch.drain(..) {
             if let Some(io) = self.slot(id) {
@@ -22,6 +24,8 @@ impl Driver {
             }
             self.flush_conn(id);
         }
+        // Writing made room, and room may have made mail.
+        self.post();
         if self.dirty.is_empty() {
             self.dirty = batch;
         } else {

@@ -144,6 +144,7 @@ fn store_samples(client: &StoreClient, out: &mut Samples) {
         ("mast_store_checkpoint_failures_total", "Checkpoints that failed.", stats.checkpoint_failures),
         ("mast_store_reads_total", "Reads answered.", stats.reads),
         ("mast_store_read_entries_total", "Messages given to readers.", stats.read_entries),
+        ("mast_store_damage_total", "Places of the journal found damaged.", stats.damage),
         ("mast_store_read_disk_total", "Messages of these that came from disk.", stats.read_from_disk),
     ] {
         out.counter(name, help, &[], value);
@@ -171,5 +172,6 @@ fn store_samples(client: &StoreClient, out: &mut Samples) {
     let help = "Time of one sync of the journal.";
     out.histogram("mast_store_sync_seconds", help, &[], &bounds, &stats.sync_buckets, sum);
     let health = client.health();
-    out.gauge("mast_store_writable", "1 if the store takes writes.", &[], u64::from(health.writable));
+    let takes = u64::from(health.writable && !health.full);
+    out.gauge("mast_store_writable", "1 if the store takes messages.", &[], takes);
 }

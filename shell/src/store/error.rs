@@ -23,7 +23,7 @@ pub enum StoreError {
     },
     /// A file is damaged where it had been on stable storage.
     #[error(
-        "{place}: damaged at byte {offset}: {reason}; restore a backup, or copy what is intact with a salvage"
+        "{place}: damaged at byte {offset}: {reason}; restore a backup, or copy what is intact: `mast salvage --data-dir DIR --to NEW`"
     )]
     Corrupt {
         /// The file.
@@ -44,7 +44,9 @@ pub enum StoreError {
         known: u32,
     },
     /// The file of keys and retained messages cannot be used.
-    #[error("{place}: {reason}; restore a backup, or copy what is intact with a salvage")]
+    #[error(
+        "{place}: {reason}; restore a backup, or copy what is intact: `mast salvage --data-dir DIR --to NEW`"
+    )]
     State {
         /// The file.
         place: String,

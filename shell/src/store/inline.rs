@@ -1,5 +1,6 @@
 //! The store without threads: whoever holds it decides when it works. For tests that must repeat exactly.
 
+use super::damage::DamageBook;
 use super::engine::Engine;
 use super::error::StoreError;
 use super::files::{Files, Lock};
@@ -52,6 +53,7 @@ pub(super) fn open_parts(
         index: Mutex::new(opened.index),
         spare: Mutex::new(None),
         health: Mutex::new(health),
+        damage: DamageBook::default(),
         low_space: AtomicBool::new(false),
         broken: AtomicBool::new(false),
         dirty_full: AtomicBool::new(false),

@@ -206,8 +206,7 @@ impl Keeper {
         };
         let (index, walked) = index_segment(&read_whole(&*file, Some(end))?, &header, end);
         if walked.end != end {
-            let text = format!("{}: damaged at byte {}", files.describe(&name(id)), walked.end);
-            self.shared.health().damaged.get_or_insert(text);
+            self.shared.damaged(id, walked.end, "a group does not match its checksum");
             return Ok(());
         }
         let raw = index.encode(&header);
@@ -251,10 +250,18 @@ impl Keeper {
                 index.blocks.drop_segment(id);
                 index.segments.remove(&id)
             };
+            shared.forget_damage(id);
             let Some(segment) = removed else { continue };
             add(&shared.counters.segments_freed, 1);
-            if segment.indexed && shared.files.remove(&index_name(id)).is_err() {
-                // Left over; the next opening removes index files without a segment.
+            // The index file goes first, for good: one without its segment means that the segment was lost.
+            let unlisted = match shared.files.remove(&index_name(id)) {
+                Ok(()) => shared.files.sync_dir(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = unlisted {
+                // The segment is left over; the next opening takes it in again, and it is freed then.
+                shared.health().reason = Some(format!("freeing {}: {error}", name(id)));
                 continue;
             }
             if let Err(error) = self.release(id, segment.file) {
@@ -316,7 +323,7 @@ impl Keeper {
                 }
                 Ok(None) => continue,
                 Err(error) => {
-                    self.shared.health().damaged.get_or_insert(error.to_string());
+                    self.shared.health().reason = Some(format!("cleaning {}: {error}", name(id)));
                     return false;
                 }
             }
@@ -335,7 +342,8 @@ impl Keeper {
         batch.is_empty() || desk.move_records(id, batch)
     }
 
-    /// The body of a live message's record in segment `id`; `None` if it went meanwhile.
+    /// The body of a live message's record in segment `id`; `None` if it went meanwhile, or is damaged: then it
+    /// stays where it is, so that whoever reads it is told.
     fn read_live(&self, id: u64, seq: u64) -> io::Result<Option<Vec<u8>>> {
         let found = {
             let index = self.shared.index();
@@ -343,18 +351,18 @@ impl Keeper {
             place.and_then(|p| index.segments.get(&id).map(|s| (s.file.clone(), s.salt, u64::from(p.offset))))
         };
         let Some((file, salt, offset)) = found else { return Ok(None) };
+        let left = file.len()?.saturating_sub(offset);
         let mut head = [0u8; 8];
-        file.read_at(&mut head, offset)?;
-        let len = claimed_len(&head).unwrap_or(0).min(self.shared.options.segment_bytes as usize);
+        if left >= head.len() as u64 {
+            file.read_at(&mut head, offset)?;
+        }
+        let len = claimed_len(&head).unwrap_or(0).min(left as usize);
         let mut raw = vec![0u8; len];
         file.read_at(&mut raw, offset)?;
         let body = body_of(&raw, salt, offset).filter(|b| matches!(decode(b), Some(Record::Append(_))));
-        match body {
-            Some(body) => Ok(Some(body.to_vec())),
-            None => {
-                let place = self.shared.files.describe(&name(id));
-                Err(io::Error::other(format!("{place}: damaged at byte {offset}")))
-            }
+        if body.is_none() {
+            self.shared.damaged(id, offset, "a record does not match its checksum");
         }
+        Ok(body.map(<[u8]>::to_vec))
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod check;
 pub mod client;
+mod damage;
 pub mod engine;
 pub mod error;
 pub mod files;

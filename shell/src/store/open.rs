@@ -42,6 +42,8 @@ pub struct Opened {
     pub restored: Vec<Restored>,
     /// Tenants on disk that are not in the registry, with what is kept of them.
     pub unknown: Vec<(String, u64)>,
+    /// The journal's end was cut off in a crash.
+    pub torn: bool,
 }
 
 struct Opening<'a> {
@@ -55,6 +57,7 @@ struct Opening<'a> {
     covers: u64,
     /// The sequence after what was read so far.
     next: u64,
+    torn: bool,
 }
 
 fn io_at<T>(
@@ -101,18 +104,28 @@ pub fn open(
         retained: BTreeMap::new(),
         covers: loaded.covers,
         next: 0,
+        torn: false,
     };
     let link = opening.read_journal(&ids)?;
     opening.finish(state, loaded, link)
 }
 
-/// Removes leftovers and returns the numbers of the segments, ascending.
+/// Removes leftovers and returns the numbers of the segments, ascending. A segment that is freed loses its index file
+/// first, so an index file alone tells that a segment was lost.
 fn tidy(files: &dyn Files, names: &[String]) -> Result<Vec<u64>, StoreError> {
     let mut ids: Vec<u64> = names.iter().filter_map(|n| segment::id_of(n)).collect();
     ids.sort_unstable();
     for found in names {
-        let orphan = found.ends_with(".idx") && !ids.iter().any(|&id| index_name(id) == *found);
-        if orphan || found.starts_with("spare-") || found == "index.new" || found == state::NEW_FILE {
+        if let Some(stem) = found.strip_suffix(".idx")
+            && !ids.iter().any(|&id| index_name(id) == *found)
+        {
+            let place = files.describe(&format!("{stem}.seg"));
+            let reason = "the file is missing, though its index file is there".to_owned();
+            return Err(StoreError::Corrupt { place, offset: 0, reason });
+        }
+    }
+    for found in names {
+        if found.starts_with("spare-") || found == "index.new" || found == state::NEW_FILE {
             io_at(files, found, "remove", files.remove(found))?;
         }
     }
@@ -199,7 +212,13 @@ impl Opening<'_> {
         let side = successor.and_then(|_| self.read_side(header));
         let side = side.filter(|s| recorded.is_none_or(|end| end == s.end));
         let (sealed, indexed) = match side {
-            Some(side) if side.next <= self.covers + 1 && !self.options.verify_at_open => (side, true),
+            Some(side) if side.next <= self.covers + 1 && !self.options.verify_at_open => {
+                let len = io_at(&**self.files, &name(header.id), "look at", file.len())?;
+                if len < side.end {
+                    return Err(self.corrupt(header.id, len, "the file ends before what was written to it"));
+                }
+                (side, true)
+            }
             side => {
                 let indexed = side.is_some();
                 let end = recorded.or(side.map(|s| s.end));
@@ -250,7 +269,7 @@ impl Opening<'_> {
             Tail::Clean => {}
             // Only the last segment, or one whose successor is gone, may end so: what follows its end
             // is the old content of a recycled file.
-            Tail::Torn if end.is_none() => {}
+            Tail::Torn if end.is_none() => self.torn |= last,
             Tail::Torn | Tail::Corrupt => {
                 return Err(self.corrupt(header.id, walked.end, "a group that had been synced is damaged"));
             }
@@ -310,6 +329,7 @@ impl Opening<'_> {
             link,
             restored,
             unknown: unknown.into_iter().collect(),
+            torn: self.torn,
         })
     }
 

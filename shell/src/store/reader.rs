@@ -4,7 +4,6 @@
 use super::files::File;
 use super::index::select::{Pick, Slice, Wanted};
 use super::record::{RECORD_HEADER, Record, body_of, claimed_len, decode};
-use super::segment;
 use super::shared::{Event, ReadRequest, Shared};
 use super::stats::add;
 use mast_core::ids::TenantId;
@@ -12,6 +11,7 @@ use mast_core::message::Message;
 use mast_core::store::port::{LogEntry, LogPage, LogRead, Read, ReadResult, Refusal};
 use mast_core::store::position::Seq;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 /// Steps of choosing per hold of the lock: 100 ns each, about.
@@ -75,14 +75,14 @@ fn log(shared: &Shared, read: &LogRead, announced: u64) -> Result<ReadResult, Re
         picks.len() < max_entries && bytes <= u64::from(read.max_bytes)
     };
     let stopped = choose(shared, read, announced, &mut take)?;
-    let entries = fetch(shared, picks, Some(read.tenant))?;
+    let (entries, lost) = fetch(shared, picks, Some(read.tenant))?;
     let first = {
         let index = shared.index();
         index.tenants.slot_of(read.tenant).map_or(0, |slot| index.tenants.trimmed(slot) + 1)
     };
     // The caller may stand above what was announced: behind a commit without messages of its own.
     let upto = Seq(stopped.unwrap_or(announced).max(read.after.0));
-    Ok(ReadResult::Page(LogPage { entries, upto, first: Seq(first) }))
+    Ok(ReadResult::Page(LogPage { entries, lost, upto, first: Seq(first) }))
 }
 
 fn at(shared: &Shared, seqs: &[Seq]) -> Result<ReadResult, Refusal> {
@@ -94,9 +94,9 @@ fn at(shared: &Shared, seqs: &[Seq]) -> Result<ReadResult, Refusal> {
             Some(Pick { seq: seq.0, place, message: index.ring.get(seq.0) })
         }));
     }
-    let entries = fetch(shared, picks, None)?;
+    let (entries, lost) = fetch(shared, picks, None)?;
     let upto = seqs.last().copied().unwrap_or_default();
-    Ok(ReadResult::Page(LogPage { entries, upto, first: Seq(0) }))
+    Ok(ReadResult::Page(LogPage { entries, lost, upto, first: Seq(0) }))
 }
 
 fn bound(
@@ -130,15 +130,26 @@ fn bound(
     Ok(ReadResult::Bound { floor: Seq(floor), dropped, dropped_bytes, kept, kept_bytes, upto })
 }
 
+/// Bodies loaded, and what turned out to be damaged.
+#[derive(Default)]
+struct Fetched {
+    found: BTreeMap<u64, LogEntry>,
+    lost: Vec<Seq>,
+}
+
 /// Loads the bodies of what was chosen, in its order. What was trimmed meanwhile is left out.
-fn fetch(shared: &Shared, picks: Vec<Pick>, tenant: Option<TenantId>) -> Result<Vec<LogEntry>, Refusal> {
-    let mut found: BTreeMap<u64, LogEntry> = BTreeMap::new();
+fn fetch(
+    shared: &Shared,
+    picks: Vec<Pick>,
+    tenant: Option<TenantId>,
+) -> Result<(Vec<LogEntry>, Vec<Seq>), Refusal> {
+    let mut fetched = Fetched::default();
     let mut by_place: Vec<Pick> = Vec::new();
     for pick in picks {
         match pick.message {
             Some(message) => {
                 let spilled = pick.place.spilled;
-                found.insert(pick.seq, LogEntry { seq: Seq(pick.seq), message, spilled });
+                fetched.found.insert(pick.seq, LogEntry { seq: Seq(pick.seq), message, spilled });
             }
             None => by_place.push(pick),
         }
@@ -148,11 +159,12 @@ fn fetch(shared: &Shared, picks: Vec<Pick>, tenant: Option<TenantId>) -> Result<
     let mut rest = &by_place[..];
     while !rest.is_empty() {
         let run = run_length(rest);
-        fetch_run(shared, &rest[..run], tenant, &mut found)?;
+        fetch_run(shared, &rest[..run], tenant, &mut fetched)?;
         rest = &rest[run..];
     }
-    add(&shared.counters.read_entries, found.len() as u64);
-    Ok(found.into_values().collect())
+    add(&shared.counters.read_entries, fetched.found.len() as u64);
+    fetched.lost.sort_unstable();
+    Ok((fetched.found.into_values().collect(), fetched.lost))
 }
 
 /// How many of the picks, sorted by place, lie close enough together to be read at once.
@@ -177,37 +189,42 @@ fn fetch_run(
     shared: &Shared,
     run: &[Pick],
     tenant: Option<TenantId>,
-    found: &mut BTreeMap<u64, LogEntry>,
+    fetched: &mut Fetched,
 ) -> Result<(), Refusal> {
     let segment = run[0].place.segment;
     let start = u64::from(run[0].place.offset);
     let last = run[run.len() - 1].place;
     let end = u64::from(last.offset) + u64::from(last.size) + MARGIN as u64;
     let open = shared.index().segments.get(&segment).map(|s| (s.file.clone(), s.salt));
-    let Some((file, salt)) = open else { return again(shared, run, tenant, found) };
-    let raw = read_up_to(&*file, start, (end - start) as usize);
+    let Some((file, salt)) = open else { return again(shared, run, tenant, fetched) };
+    let raw = match read_up_to(&*file, start, (end - start) as usize) {
+        Ok(raw) => raw,
+        // One bad sector is not to take its neighbours along.
+        Err(_) if run.len() > 1 => {
+            return run.iter().try_for_each(|p| fetch_run(shared, std::slice::from_ref(p), tenant, fetched));
+        }
+        Err(error) => return refused(shared, &run[0], &error, fetched),
+    };
     for pick in run {
         let offset = u64::from(pick.place.offset);
-        let record = raw.as_ref().ok().and_then(|raw| {
-            let part = raw.get((offset - start) as usize..)?;
-            read_record(&*file, part, salt, offset, shared, tenant)
-        });
-        match record {
-            Some(message) => {
+        let part = raw.get((offset - start) as usize..).unwrap_or_default();
+        match read_record(&*file, part, salt, offset, shared, tenant) {
+            Ok(Some(message)) => {
                 let spilled = pick.place.spilled;
-                found.insert(pick.seq, LogEntry { seq: Seq(pick.seq), message, spilled });
+                fetched.found.insert(pick.seq, LogEntry { seq: Seq(pick.seq), message, spilled });
             }
-            None => {
-                // Trimmed or moved since it was chosen, or damaged.
+            // Trimmed or moved since it was chosen, or damaged.
+            Ok(None) => {
                 let now = shared.index().blocks.get(pick.seq);
                 match now {
                     None => {}
                     Some(place) if place.segment != segment => {
-                        again(shared, std::slice::from_ref(pick), tenant, found)?;
+                        again(shared, std::slice::from_ref(pick), tenant, fetched)?;
                     }
-                    Some(place) => return Err(damaged(shared, segment, place.offset)),
+                    Some(_) => damaged(shared, pick, fetched),
                 }
             }
+            Err(error) => refused(shared, pick, &error, fetched)?,
         }
     }
     Ok(())
@@ -218,34 +235,44 @@ fn again(
     shared: &Shared,
     run: &[Pick],
     tenant: Option<TenantId>,
-    found: &mut BTreeMap<u64, LogEntry>,
+    fetched: &mut Fetched,
 ) -> Result<(), Refusal> {
     for pick in run {
         let Some(place) = shared.index().blocks.get(pick.seq) else { continue };
         if place.segment == pick.place.segment {
-            return Err(damaged(shared, place.segment, place.offset));
+            damaged(shared, pick, fetched);
+            continue;
         }
         let moved = Pick { place, ..pick.clone() };
-        fetch_run(shared, std::slice::from_ref(&moved), tenant, found)?;
+        fetch_run(shared, std::slice::from_ref(&moved), tenant, fetched)?;
     }
     Ok(())
 }
 
-fn damaged(shared: &Shared, segment: u64, offset: u32) -> Refusal {
-    let place = shared.files.describe(&segment::name(segment));
-    let text = format!("{place}: damaged at byte {offset}");
-    shared.health().damaged.get_or_insert(text);
-    Refusal::Unavailable
+/// The reader goes on behind it; the index says where the next record begins, whatever this one's length claims.
+fn damaged(shared: &Shared, pick: &Pick, fetched: &mut Fetched) {
+    shared.damaged(pick.place.segment, u64::from(pick.place.offset), "a record does not match its checksum");
+    fetched.lost.push(Seq(pick.seq));
+}
+
+/// The file system refused a read: it is tried again, until it counts as damage.
+fn refused(shared: &Shared, pick: &Pick, error: &io::Error, fetched: &mut Fetched) -> Result<(), Refusal> {
+    if !shared.read_refused(pick.place.segment, u64::from(pick.place.offset), error) {
+        return Err(Refusal::Unavailable);
+    }
+    fetched.lost.push(Seq(pick.seq));
+    Ok(())
 }
 
 /// Reads `len` bytes, or what the file has.
-fn read_up_to(file: &dyn File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+fn read_up_to(file: &dyn File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let len = (file.len()?.saturating_sub(offset) as usize).min(len);
     let mut raw = vec![0u8; len];
     file.read_at(&mut raw, offset)?;
     Ok(raw)
 }
 
+/// The message of a record; `None` if it is not intact.
 fn read_record(
     file: &dyn File,
     part: &[u8],
@@ -253,25 +280,25 @@ fn read_record(
     offset: u64,
     shared: &Shared,
     tenant: Option<TenantId>,
-) -> Option<Arc<Message>> {
-    let len = claimed_len(part)?;
+) -> io::Result<Option<Arc<Message>>> {
+    let Some(len) = claimed_len(part) else { return Ok(None) };
     let more;
     let raw = if len <= part.len() {
         part
     } else {
         if len as u64 > shared.options.segment_bytes + RECORD_HEADER as u64 {
-            return None;
+            return Ok(None);
         }
-        more = read_up_to(file, offset, len).ok()?;
+        more = read_up_to(file, offset, len)?;
         &more[..]
     };
-    let Record::Append(view) = decode(body_of(raw, salt, offset)?)? else { return None };
-    let id = shared.registry.id(view.tenant)?;
+    let Some(Record::Append(view)) = body_of(raw, salt, offset).and_then(decode) else { return Ok(None) };
+    let Some(id) = shared.registry.id(view.tenant) else { return Ok(None) };
     // A message under another tenant's name than the index has it is damage, not data.
     if tenant.is_some_and(|t| t != id) {
-        return None;
+        return Ok(None);
     }
-    Some(view.to_message(id))
+    Ok(Some(view.to_message(id)))
 }
 
 /// The reading thread's life.

@@ -1,5 +1,6 @@
 //! What the store's threads and its clients share: the queues, the index, the sinks, the health.
 
+use super::damage::DamageBook;
 use super::files::{File, Files};
 use super::index::Index;
 use super::options::StoreOptions;
@@ -57,7 +58,7 @@ pub struct StoreHealth {
     pub full: bool,
     /// What is wrong, for people.
     pub reason: Option<String>,
-    /// Damage met while reading: file and offset.
+    /// Damage met while reading, until its segment is freed: file and offset.
     pub damaged: Option<String>,
     /// Bytes that the file system has free, when last looked.
     pub free_bytes: u64,
@@ -330,6 +331,7 @@ pub struct Shared {
     pub(super) index: Mutex<Index>,
     pub(super) spare: Mutex<Option<Spare>>,
     pub(super) health: Mutex<StoreHealth>,
+    pub(super) damage: DamageBook,
     /// No space for appends.
     pub(super) low_space: AtomicBool,
     /// The journal cannot be written.

@@ -74,6 +74,8 @@ counters! {
     read_entries,
     /// Messages of these that came from disk.
     read_from_disk,
+    /// Places of the journal found damaged.
+    damage,
     /// Segments in use.
     segments,
     /// Segments freed.

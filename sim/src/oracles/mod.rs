@@ -8,6 +8,7 @@ pub mod matching;
 pub mod once;
 pub mod order;
 pub mod present;
+pub mod replay;
 pub mod retained;
 pub mod rights;
 pub mod shared;
@@ -71,6 +72,7 @@ impl Default for Judges {
                 Box::new(shared::SharedGroups::default()),
                 Box::new(wills::Wills::default()),
                 Box::new(retained::Retained::default()),
+                Box::new(replay::RetainedOwed::default()),
                 Box::new(loss::Loss),
                 Box::new(rights::RightsOracle::default()),
                 Box::new(auth::Authentication::default()),

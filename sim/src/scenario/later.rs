@@ -1,7 +1,9 @@
-//! What was added to scenarios later: rights, enhanced authentication, clocks that are set. Their draws are a
+//! What was added to scenarios later: rights, enhanced authentication, clocks that are set, replays that are cut. Their draws are a
 //! stream of their own, so that a seed without them means what it meant before.
 
-use super::{Fault, FilterSpec, GrantSpec, Op, Role, RuleSpec, Scenario, TimedFault, TimedOp, TimedRules};
+use super::{
+    ClientSpec, Fault, FilterSpec, GrantSpec, Op, Role, RuleSpec, Scenario, TimedFault, TimedOp, TimedRules,
+};
 use crate::draw::Draw;
 use crate::rights::PROTECTED;
 
@@ -22,6 +24,10 @@ pub fn add(scenario: &mut Scenario, d: &mut Draw) {
     }
     if clock {
         add_clock(scenario, d);
+    }
+    let mut own = Draw::new(scenario.seed, 80);
+    if own.chance(30) {
+        add_replays(scenario, &mut own);
     }
     scenario.ops.sort_by_key(|op| op.at_ms);
     scenario.faults.sort_by_key(|fault| fault.at_ms);
@@ -59,6 +65,53 @@ fn add_rights(scenario: &mut Scenario, d: &mut Draw) {
     }
 }
 
+/// Topics that are written once, retained; subscriptions of all of them, and connections that end meanwhile.
+fn add_replays(scenario: &mut Scenario, d: &mut Draw) {
+    let calm_at_ms = scenario.calm_at_ms;
+    let of_role = |spec: &ClientSpec| spec.role == Role::Any;
+    let clients: Vec<usize> = (0..scenario.topology.clients.len())
+        .filter(|client| of_role(&scenario.topology.clients[*client]))
+        .collect();
+    for topic in 0..d.range(4, 12) {
+        for tenant in 0..scenario.topology.tenants {
+            let of_tenant: Vec<usize> =
+                clients.iter().copied().filter(|c| scenario.topology.clients[*c].tenant == tenant).collect();
+            if of_tenant.is_empty() {
+                continue;
+            }
+            let op = Op::Publish {
+                topic: format!("r/{topic}"),
+                qos: d.range(1, 2) as u8,
+                retain: true,
+                expiry_secs: 0,
+                pad: 0,
+                alias: false,
+                count: 1,
+                clear: false,
+            };
+            scenario.ops.push(TimedOp { at_ms: d.range(700, 2_500), client: *d.pick(&of_tenant), op });
+        }
+    }
+    for client in clients {
+        for _ in 0..d.range(1, 3) {
+            let filter = FilterSpec {
+                filter: "r/#".to_owned(),
+                qos: d.range(1, 2) as u8,
+                no_local: false,
+                rap: false,
+                retain_handling: if d.chance(80) { 0 } else { 1 },
+            };
+            let at_ms = d.range(1_500, calm_at_ms);
+            let op = Op::Subscribe { filters: vec![filter], id: d.below(3) as u32 };
+            scenario.ops.push(TimedOp { at_ms, client, op });
+            for _ in 0..d.below(4) {
+                let op = Op::Connect { clean: false, will: None };
+                scenario.ops.push(TimedOp { at_ms: at_ms + d.range(1, 400), client, op });
+            }
+        }
+    }
+}
+
 fn filter(d: &mut Draw) -> FilterSpec {
     FilterSpec {
         filter: (*d.pick(&FILTERS)).to_owned(),
@@ -77,7 +130,7 @@ fn rules(d: &mut Draw) -> Vec<RuleSpec> {
         filter: filter.to_owned(),
     };
     let mut rules: Vec<RuleSpec> =
-        ["a/#", "b/#", "s/#"].iter().map(|f| rule(None, GrantSpec::ReadWrite, f)).collect();
+        ["a/#", "b/#", "s/#", "r/#"].iter().map(|f| rule(None, GrantSpec::ReadWrite, f)).collect();
     rules.push(rule(None, GrantSpec::Read, "will/#"));
     rules.push(rule(None, GrantSpec::Read, "$SYS/#"));
     rules.push(rule(None, GrantSpec::Write, "will/%c"));

@@ -74,7 +74,8 @@ impl World {
     fn look_around(&mut self) {
         let last = self.facts.last().map_or(0, |(at, _)| *at);
         let calm_at = self.scenario.calm_at_ms * 1000;
-        if self.now < last + QUIET && self.now < calm_at + PATIENCE {
+        let patience = if self.are_deadlocked() { DRAIN + 4 * QUIET } else { PATIENCE };
+        if self.now < last + QUIET && self.now < calm_at + patience {
             self.add(self.now + QUIET, Event::Final(0));
             return;
         }

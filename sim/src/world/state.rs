@@ -137,7 +137,8 @@ impl State {
     /// Reads by filters; nothing above `upto` is looked at.
     pub fn read(&self, read: &LogRead, upto: u64) -> LogPage {
         let first = Seq(self.trimmed.get(&read.tenant).copied().unwrap_or(0) + 1);
-        let mut page = LogPage { entries: Vec::new(), upto: Seq(upto.max(read.after.0)), first };
+        let mut page =
+            LogPage { entries: Vec::new(), lost: Vec::new(), upto: Seq(upto.max(read.after.0)), first };
         let mut bytes = 0u64;
         if upto <= read.after.0 {
             return page;
@@ -168,7 +169,7 @@ impl State {
                 })
             })
             .collect();
-        LogPage { entries, upto: Seq(upto), first: Seq(1) }
+        LogPage { entries, lost: Vec::new(), upto: Seq(upto), first: Seq(1) }
     }
 
     /// How far a start must move so that the limits hold: (floor, messages, bytes dropped).

@@ -61,6 +61,7 @@ struct Disk {
     capacity: u64,
     fail_syncs: Vec<(String, u32)>,
     fail_writes: u32,
+    fail_reads: u32,
     locked: bool,
 }
 
@@ -149,6 +150,11 @@ impl FaultFiles {
     /// Lets the next `count` writes fail half-way.
     pub fn fail_writes(&self, count: u32) {
         self.disk().fail_writes = count;
+    }
+
+    /// Lets the next `count` reads fail.
+    pub fn fail_reads(&self, count: u32) {
+        self.disk().fail_reads = count;
     }
 
     /// Flips one bit of a file.
@@ -380,7 +386,11 @@ impl File for FaultFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let disk = self.disk();
+        let mut disk = self.disk();
+        if disk.fail_reads > 0 {
+            disk.fail_reads -= 1;
+            return Err(io::Error::other("injected read error"));
+        }
         let at = offset as usize;
         let data = disk.files[self.file].get(at..at + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         buf.copy_from_slice(data);

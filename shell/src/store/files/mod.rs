@@ -5,6 +5,7 @@
 
 pub mod fault;
 pub mod os;
+pub mod overlay;
 
 use std::io;
 use std::sync::Arc;
