@@ -312,6 +312,11 @@ impl Shard {
         let Some(outstanding) = group.outstanding.remove(&delivery) else { return };
         if let Some(member) = group.members.iter_mut().find(|m| m.at.uid == member.uid) {
             member.held = member.held.saturating_sub(1);
+            if outcome == Settled::Returned {
+                // It is not there, or leaving: it tells when it takes messages again. To offer it the same
+                // message at once could go on for ever.
+                member.window = 0;
+            }
         }
         if outcome == Settled::Returned {
             group.put_back(outstanding.queued);

@@ -55,8 +55,10 @@ impl Shard {
     /// Tells the groups of a session how much it takes.
     pub(crate) fn tell_presence(&mut self, id: SessionId) {
         let me = self.me;
+        // A connection that waits for its CONNACK takes nothing yet.
+        let attached = self.plane.is_attached(id);
         let Some(session) = self.plane.session(id) else { return };
-        let window = if session.conn.is_some() { session.out.quota } else { 0 };
+        let window = if attached { session.out.quota } else { 0 };
         let member = MemberRef { shard: me, session: id, uid: session.uid };
         let groups: Vec<_> = session.subscriptions.values().filter_map(|s| s.group).collect();
         for group in groups {

@@ -223,6 +223,7 @@ impl Shard {
     pub(crate) fn join_group(&mut self, id: SessionId, shared: Shared<'_>, qos: QoS) -> u64 {
         let token = self.new_token();
         let me = self.me;
+        let attached = self.plane.is_attached(id);
         let Some(session) = self.plane.session(id) else { return token };
         let tenant = session.mount.tenant();
         let join = GroupJoin {
@@ -232,7 +233,7 @@ impl Shard {
             member: MemberRef { shard: me, session: id, uid: session.uid },
             qos,
             persistent: session.persistent,
-            window: if session.conn.is_some() { session.out.quota } else { 0 },
+            window: if attached { session.out.quota } else { 0 },
             start: None,
             token,
         };
