@@ -89,6 +89,8 @@ pub struct SessionFacts {
     connect_expiry: u32,
     /// A connection that its client gave up took the session over, and may hold it.
     haunted: Haunted,
+    /// The client gave its own state up for a clean CONNECT that was not accepted.
+    gave_up: bool,
     /// Unanswered SUBSCRIBE (true) and UNSUBSCRIBE, with their order of sending.
     pending: BTreeMap<u16, (Vec<String>, bool, u64)>,
     sent: u64,
@@ -119,6 +121,7 @@ impl SessionFacts {
             connect_clean: false,
             connect_expiry: 0,
             haunted: Haunted::No,
+            gave_up: false,
             pending: BTreeMap::new(),
             sent: 0,
         }
@@ -298,6 +301,7 @@ impl Ledger {
                 session.link = Some(*link);
                 session.auth_refused = false;
                 session.connect_clean = *clean;
+                session.gave_up |= *clean;
                 session.connect_expiry = expiry;
             }
             Fact::Connected { client, present, .. } => self.connected(*client, *present),
@@ -559,9 +563,15 @@ impl Ledger {
         }
     }
 
+    /// A resend of QoS 2 that says so: that its receiver has given its state up is not the server's doing.
+    #[must_use]
+    pub fn is_forgotten(&self, delivery: &Delivery) -> bool {
+        delivery.dup && delivery.qos == 2 && self.sessions[delivery.client].gave_up
+    }
+
     fn delivered(&mut self, delivery: &Delivery) {
         let Some(uid) = delivery.uid else { return };
-        if delivery.repeated {
+        if delivery.repeated || self.is_forgotten(delivery) {
             return;
         }
         let received = self.sessions[delivery.client].received.entry(uid).or_default();
