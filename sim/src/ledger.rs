@@ -31,6 +31,7 @@ pub struct Received {
     pub retained: u32,
     pub qos2: u32,
     pub qos0: u32,
+    pub forgotten: u32,
 }
 
 /// Whether a connection that its client gave up may hold the session.
@@ -563,18 +564,18 @@ impl Ledger {
         }
     }
 
-    /// A resend of QoS 2 that says so: that its receiver has given its state up is not the server's doing.
-    #[must_use]
-    pub fn is_forgotten(&self, delivery: &Delivery) -> bool {
-        delivery.dup && delivery.qos == 2 && self.sessions[delivery.client].gave_up
-    }
-
     fn delivered(&mut self, delivery: &Delivery) {
         let Some(uid) = delivery.uid else { return };
-        if delivery.repeated || self.is_forgotten(delivery) {
+        if delivery.repeated {
             return;
         }
+        // A resend of QoS 2 that says so: that its receiver has given its state up is not the server's doing.
+        let gave_up = self.sessions[delivery.client].gave_up;
         let received = self.sessions[delivery.client].received.entry(uid).or_default();
+        if gave_up && delivery.dup && delivery.qos == 2 && received.qos2 > 0 {
+            received.forgotten += 1;
+            return;
+        }
         if delivery.retain {
             received.retained += 1;
         } else {

@@ -236,6 +236,7 @@ impl Shard {
         } else if let Some((partition, seq)) = item.pos
             && (group.feed.read_pos.covers(partition, seq) || group.feed.behind)
         {
+            group.feed.leave_to_log((partition, seq));
             return;
         }
         let logged = item.pos.is_some();

@@ -90,9 +90,7 @@ impl Shard {
             });
         }
         group.feed.read_pos.raise(EMBEDDED, page.upto);
-        if group.feed.spills == 0 && group.feed.read_pos.covers_all(&head) {
-            group.feed.behind = false;
-        }
+        group.feed.catch_up(&head);
         self.plane.counters.replayed += replayed;
         self.plane.counters.drop_many(Drop::StoreDamaged, lost as u64);
         self.group_assign(id);
@@ -117,7 +115,7 @@ impl Shard {
             self.plane.counters.drop(Drop::StoreRefused);
         }
         let Some(group) = self.groups.get(id) else { return };
-        group.feed.spills = group.feed.spills.saturating_sub(1);
+        group.feed.spill_answered(result);
         self.group_read_on(id);
     }
 

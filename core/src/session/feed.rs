@@ -4,7 +4,9 @@
 
 use crate::ids::OpId;
 use crate::message::{Message, QoS};
+use crate::shard::EMBEDDED;
 use crate::shard::peer::GroupRef;
+use crate::store::port::CommitResult;
 use crate::store::position::{Partition, Position, Seq};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -57,6 +59,11 @@ pub(crate) struct Feed {
     /// The last message of the log that was offered live: a huge fan-out reaches its receivers one after
     /// the other, so this may be ahead of the shard's head.
     pub offered: Option<(Partition, Seq)>,
+    /// The log has something for the receiver up to here: until it has read it, it is behind.
+    pub due: Option<(Partition, Seq)>,
+    /// Of a receiver with overflow of its own: what the log has above this reaches it as overflow too, so that
+    /// everything comes in the order in which it came here. Overflow is appended late, behind what it came before.
+    pub overflows_from: Option<(Partition, Seq)>,
     pub reading: Option<OpId>,
     /// Spilled messages whose append is not answered.
     pub spills: u32,
@@ -116,6 +123,45 @@ impl Feed {
         if !self.behind {
             self.read_pos = self.edge(head);
             self.behind = true;
+        }
+    }
+
+    /// A message of the log is left for the receiver to read.
+    pub fn leave_to_log(&mut self, pos: (Partition, Seq)) {
+        if self.due.is_none_or(|due| due.1 < pos.1) {
+            self.due = Some(pos);
+        }
+    }
+
+    /// From now on everything that comes is overflow.
+    pub fn begin_overflow(&mut self, head: &Position) {
+        if self.overflows_from.is_none() {
+            let due = self.due.map_or(Seq(0), |(_, seq)| seq);
+            let from = due.max(head.get(EMBEDDED)).max(self.read_pos.get(EMBEDDED));
+            self.overflows_from = Some((EMBEDDED, from));
+        }
+    }
+
+    /// True if a message of the log reaches the receiver as overflow.
+    pub fn overflows(&self, (_, seq): (Partition, Seq)) -> bool {
+        self.overflows_from.is_some_and(|(_, from)| seq > from)
+    }
+
+    /// An overflow is in the log, or will never be.
+    pub fn spill_answered(&mut self, result: &CommitResult) {
+        self.spills = self.spills.saturating_sub(1);
+        if let CommitResult::Done { last } = result {
+            self.leave_to_log((EMBEDDED, *last));
+        }
+    }
+
+    /// Is at the live edge again, if it has read all that the log has for it. `head` = what was offered to all.
+    pub fn catch_up(&mut self, head: &Position) {
+        let read = self.due.is_none_or(|(partition, seq)| self.read_pos.covers(partition, seq));
+        if self.spills == 0 && read && self.read_pos.covers_all(head) {
+            self.behind = false;
+            self.due = None;
+            self.overflows_from = None;
         }
     }
 

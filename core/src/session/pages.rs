@@ -196,9 +196,7 @@ impl Shard {
         self.take_page(id, page);
         let head = self.plane.head.clone();
         let Some(session) = self.plane.session(id) else { return };
-        if session.feed.spills == 0 && session.feed.read_pos.covers_all(&head) {
-            session.feed.behind = false;
-        }
+        session.feed.catch_up(&head);
         self.plane.pump(id);
         self.read_on(id);
     }
@@ -219,7 +217,8 @@ impl Shard {
         for entry in page.entries {
             let Some(session) = self.plane.session(id) else { return };
             let pos = (EMBEDDED, entry.seq);
-            if session.out.inflight.iter().any(|e| e.pos == Some(pos)) {
+            let comes_as_overflow = !entry.spilled && session.feed.overflows(pos);
+            if comes_as_overflow || session.out.inflight.iter().any(|e| e.pos == Some(pos)) {
                 continue;
             }
             let Some(grant) = self.grant_of(id, &entry.message, entry.spilled, pos) else { continue };
@@ -307,7 +306,7 @@ impl Shard {
             self.plane.counters.drop(Drop::StoreRefused);
         }
         let Some(session) = self.plane.session(id) else { return };
-        session.feed.spills = session.feed.spills.saturating_sub(1);
+        session.feed.spill_answered(result);
         if session.feed.spills == 0 {
             self.read_on(id);
         }

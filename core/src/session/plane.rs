@@ -164,10 +164,15 @@ impl Plane {
         let settings = &self.settings;
         let source = if item.pos.is_some() { Source::Log } else { Source::Live };
         if let Some((partition, seq)) = item.pos
-            && (session.feed.read_pos.covers(partition, seq) || session.feed.behind)
+            && !session.feed.overflows((partition, seq))
         {
-            // Already read from the log, or it will be.
-            return;
+            if session.feed.read_pos.covers(partition, seq) {
+                return;
+            }
+            if session.feed.behind {
+                session.feed.leave_to_log((partition, seq));
+                return;
+            }
         }
         let queue_empty = session.feed.pending.is_empty();
         if session.persistent && item.pos.is_some() && !session.stored.moved {
@@ -180,10 +185,17 @@ impl Plane {
             // A persistent session's subscriptions have their messages logged, from SUBACK on, and so has whoever
             // is there what goes through the store. One that was not is older than that: nobody is owed it, and
             // behind logged ones it would be out of order.
-            if item.pos.is_none() && !session.persistent && !item.passed {
+            let overflow = match item.pos {
+                None => !session.persistent && !item.passed,
+                Some(pos) => session.feed.overflows(pos),
+            };
+            if overflow {
+                session.feed.begin_overflow(&self.head);
                 session.feed.spills += 1;
                 self.counters.spilled += 1;
                 self.followups.push(Followup::Spill { session: id, message: item.message() });
+            } else if let Some(pos) = item.pos {
+                session.feed.leave_to_log(pos);
             }
             return;
         }

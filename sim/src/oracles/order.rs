@@ -38,9 +38,8 @@ impl Order {
         };
         let session = &ledger.sessions[delivery.client];
         let publication = &ledger.publications[uid as usize];
-        let first = session.received.get(&uid).is_some_and(|r| r.plain == 1);
-        let again = !first || ledger.is_forgotten(delivery);
-        if publication.will || again || session.blind || session.has_shared(&delivery.topic) {
+        let first = session.received.get(&uid).is_some_and(|r| r.plain == 1 && r.forgotten == 0);
+        if publication.will || !first || session.blind || session.has_shared(&delivery.topic) {
             return Ok(());
         }
         let topic = delivery.topic.clone();
