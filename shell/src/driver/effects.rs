@@ -63,6 +63,8 @@ impl Driver {
                 }
             }
             Effect::Commit { op, writes, class } => {
+                // What was sent before must arrive before the store's announcement of this does.
+                self.post();
                 if let Err(refusal) = self.store.commit(self.setup.shard, op, writes, class) {
                     let refused = CommitResult::Refused(refusal);
                     let now = self.now();
