@@ -9,6 +9,8 @@ use crate::scenario::{ClientSpec, FilterSpec};
 use mast_core::topic::naive::naive_matches;
 use std::collections::BTreeMap;
 
+/// Sessions with less to live may be over before their client looks, seconds.
+const SOON: u32 = 1_000;
 /// Time that the server may need to notice what a client did, µs.
 pub const SLACK: u64 = 3_000_000;
 
@@ -463,6 +465,10 @@ impl Ledger {
             End::Vanished | End::Abandoned | End::Crash => false,
         };
         session.left = Some((now, noticed));
+        if end == End::ByServer && expiry < SOON {
+            // A client that did not read for a while learns late that the server left it.
+            session.alive = Known::Maybe;
+        }
         if expiry == 0 {
             // Gone as soon as the server notices; a takeover ends it at the latest.
             session.alive = Known::Maybe;

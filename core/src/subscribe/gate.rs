@@ -11,6 +11,7 @@ use crate::shard::peer::{GroupRef, PeerMsg};
 use crate::store::port::CommitResult;
 use crate::subscribe::scan::ScanRequest;
 use crate::sys::FilterRefused;
+use crate::topic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -65,10 +66,14 @@ impl Shard {
         let reason = reason_of(result);
         match (kind, reason.is_error()) {
             (GateKind::Subscribe, false) => {
-                for Stored { filter, .. } in stored {
+                for Stored { filter, index, .. } in stored {
                     let present = self.plane.session(session).and_then(|s| s.subscriptions.get_mut(&filter));
-                    if let Some(subscription) = present {
-                        subscription.confirmed = true;
+                    let Some(subscription) = present else { continue };
+                    subscription.confirmed = true;
+                    let qos = subscription.options.qos;
+                    if let Ok(Some(shared)) = topic::split_share(&filter) {
+                        let token = self.join_group(session, shared, qos);
+                        self.wait_for_join(gate_id, token, &filter, index);
                     }
                 }
             }
@@ -98,6 +103,15 @@ impl Shard {
             }
         }
         self.try_open(gate_id);
+    }
+
+    /// The gate waits for the answer of a group's leader.
+    fn wait_for_join(&mut self, gate_id: (u32, u32), token: u64, filter: &str, index: usize) {
+        self.tokens.insert(token, gate_id);
+        if let Some(gate) = self.gates.get_mut(gate_id.0, gate_id.1) {
+            gate.pending += 1;
+            gate.joins.push((token, Box::from(filter), index));
+        }
     }
 
     /// A SUBSCRIBE could not be stored: what it made anew goes again.

@@ -172,6 +172,9 @@ impl Shard {
             pass.gate.stored.push(Stored { filter: Box::from(raw), index, serial, new });
         }
         match shared {
+            // It joins once it is stored: a message given to a subscription that is refused in the end would be
+            // lost for the group.
+            Some(_) if persistent && stored.is_some() => {}
             Some(shared) => {
                 let token = self.join_group(id, shared, options.qos);
                 pass.gate.joins.push((token, Box::from(raw), index));

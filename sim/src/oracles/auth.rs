@@ -89,7 +89,9 @@ impl Oracle for Authentication {
             Fact::Goodbye { client, reason } => {
                 let exchange = self.current.get(client).and_then(|link| self.links.get(link));
                 let due = exchange.and_then(|e| e.due);
-                if due.is_some_and(|due| due != *reason) && !ANYWAY.contains(reason) {
+                // A publish that could not be stored ends the connection too.
+                let trouble = ledger.store_harmed && *reason == 0x80;
+                if due.is_some_and(|due| due != *reason) && !ANYWAY.contains(reason) && !trouble {
                     return Err(format!("client {client} was left with {reason:#x}: {exchange:?}"));
                 }
             }
