@@ -487,13 +487,13 @@ impl Shard {
         here || tenant.remote.iter().any(|r| !r.live.is_empty() && r.live.may_match(topic))
     }
 
-    /// The append of a message of our own (a will), if it needs one.
-    pub(crate) fn append_of(&mut self, message: &Arc<Message>) -> Option<Append> {
+    /// The append of a message of our own (a will), if it needs one or `always` gets one.
+    pub(crate) fn append_of(&mut self, message: &Arc<Message>, always: bool) -> Option<Append> {
         let tenant = message.tenant.0 as usize;
         let log = self.may_log(message.qos)
             && (self.wants_log(tenant, message.topic())
-                || message.retain && self.wants_live(tenant, message.topic()));
-        (log || message.retain).then(|| Append {
+                || (message.retain || always) && self.wants_live(tenant, message.topic()));
+        (log || message.retain || always).then(|| Append {
             message: Arc::clone(message),
             partition: EMBEDDED,
             log,

@@ -116,10 +116,7 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return };
         if !session.persistent || session.expiry_secs == 0 {
             let writes = self.end_session_writes(id);
-            if !writes.is_empty() {
-                let class = self.class();
-                self.commit(Op::End, writes, class);
-            }
+            self.commit_end(writes);
             return;
         }
         self.tell_presence(id);
@@ -193,9 +190,15 @@ impl Shard {
             return;
         }
         let writes = self.end_session_writes(id);
+        self.commit_end(writes);
+    }
+
+    /// Commits what a session's end asks of the store, if anything.
+    pub(crate) fn commit_end(&mut self, writes: Vec<Write>) {
         if !writes.is_empty() {
+            let will = writes.iter().any(|w| matches!(w, Write::Append(_)));
             let class = self.class();
-            self.commit(Op::End, writes, class);
+            self.commit(Op::End { will }, writes, class);
         }
     }
 
@@ -307,12 +310,8 @@ impl Shard {
             // Nothing of it may remain; if the store did apply the write, a delete undoes it.
             session.stored.revision.get_or_insert(Seq(0));
             let mut writes = self.end_session_writes(id);
-            if writes.is_empty() {
-                return;
-            }
             writes.retain(|w| !matches!(w, Write::Append(_)));
-            let class = self.class();
-            self.commit(Op::End, writes, class);
+            self.commit_end(writes);
         }
     }
 

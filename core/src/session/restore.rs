@@ -167,7 +167,7 @@ impl Shard {
         }
         if !orphans.is_empty() {
             let writes = orphans.into_iter().map(|key| Write::Delete { key, expect: Expect::Any }).collect();
-            self.commit(Op::End, writes, Durability::Stored);
+            self.commit(Op::End { will: false }, writes, Durability::Stored);
         }
         let ids: Vec<SessionId> =
             self.plane.sessions.iter().map(|(idx, generation, _)| SessionId { idx, generation }).collect();
@@ -306,17 +306,12 @@ impl Shard {
     /// A session that was connected when the node died lost its connection then; wills and expiry run
     /// from the restart, because nobody could come back before it.
     fn after_restart(&mut self, id: SessionId) {
-        let now = self.plane.now;
         let Some(session) = self.plane.session(id) else { return };
         if !session.persistent || session.expiry_secs == 0 {
             let writes = self.end_session_writes(id);
-            if !writes.is_empty() {
-                let class = self.class();
-                self.commit(Op::End, writes, class);
-            }
+            self.commit_end(writes);
             return;
         }
-        session.away.get_or_insert(Away::begin(now));
         self.arm_away(id);
         self.expiry_due_soon(id);
         self.watch_backlog(id);

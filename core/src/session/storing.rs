@@ -330,7 +330,7 @@ impl Shard {
                 Write::Delete { key, expect: Expect::Any }
             })
             .collect();
-        self.commit(Op::End, writes, Durability::Stored);
+        self.commit(Op::End { will: false }, writes, Durability::Stored);
     }
 
     /// Tells the store, per tenant, up to where its sessions here need nothing.

@@ -80,6 +80,7 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return Vec::new() };
         let Some(will) = session.will.take() else { return Vec::new() };
         let message = will.message(session.mount.tenant(), session.uid, wall);
+        let stored = session.stored.revision.is_some();
         let allowed = session
             .rights
             .as_ref()
@@ -94,7 +95,10 @@ impl Shard {
             self.plane.counters.drop(Drop::MatchBudget);
             return Vec::new();
         }
-        match self.append_of(&message) {
+        // With a record in the store, what may go out once alone goes out by the write that says so: a crash in
+        // between would send it again.
+        let once = stored && message.qos != QoS::AtLeastOnce;
+        match self.append_of(&message, once) {
             Some(append) => alloc::vec![Write::Append(append)],
             None => {
                 self.route(&mut Outgoing::shared(&message, None));

@@ -10,6 +10,7 @@ use crate::shard::input::LogEvent;
 use crate::shard::ops::Op;
 use crate::shard::peer::{MemberRef, PeerMsg, Settled};
 use crate::store::port::{CommitResult, ReadResult, Refusal};
+use crate::sys::Drop;
 
 /// The MQTT 5 reason for what could not be stored.
 pub(crate) fn reason_of(result: &CommitResult) -> Reason {
@@ -62,7 +63,12 @@ impl Shard {
             Op::Will { session, will, again } => self.will_stored(session, will, again, &result),
             Op::Away { session, cursor: true } => self.left(session, &result),
             Op::Away { session, cursor: false } => self.away_stored(session, &result),
-            Op::End | Op::Watermark => {}
+            Op::End { will } => {
+                if will && !matches!(result, CommitResult::Done { .. }) {
+                    self.plane.counters.drop(Drop::StoreRefused);
+                }
+            }
+            Op::Watermark => {}
             // Not commits.
             Op::Page { .. }
             | Op::Bound { .. }
@@ -92,7 +98,7 @@ impl Shard {
             | Op::GroupCursor { .. }
             | Op::Will { .. }
             | Op::Away { .. }
-            | Op::End
+            | Op::End { .. }
             | Op::Watermark
             | Op::Auth { .. } => {}
         }
@@ -198,7 +204,7 @@ fn name(op: &Op) -> &'static str {
         Op::Bound { .. } | Op::Backlog { .. } => "offline limit",
         Op::Revive { .. } => "messages in flight",
         Op::Away { .. } => "session going away",
-        Op::End => "session end",
+        Op::End { .. } => "session end",
         Op::Will { .. } => "will",
         Op::GroupCursor { .. } => "group cursor",
         Op::Watermark => "watermark",

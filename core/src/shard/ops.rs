@@ -59,7 +59,10 @@ pub(crate) enum Op {
         cursor: bool,
     },
     /// The end of a session: its records are deleted, its will goes out.
-    End,
+    End {
+        /// It goes out with this commit, or not at all.
+        will: bool,
+    },
     /// A will. `again` = an earlier try got no answer.
     Will { session: SessionId, will: Box<Will>, again: bool },
     /// A spilled message of a group.

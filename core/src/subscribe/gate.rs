@@ -6,7 +6,6 @@ use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::shard::Shard;
 use crate::shard::complete::reason_of;
-use crate::shard::ops::Op;
 use crate::shard::peer::{GroupRef, PeerMsg};
 use crate::store::port::CommitResult;
 use crate::subscribe::scan::ScanRequest;
@@ -132,11 +131,8 @@ impl Shard {
             self.drop_subscription(session, &filter);
         }
         self.drop_unmatched(session);
-        if !undo.is_empty() {
-            // It may have been applied: then it is taken back behind it.
-            let class = self.class();
-            self.commit(Op::End, undo, class);
-        }
+        // It may have been applied: then it is taken back behind it.
+        self.commit_end(undo);
     }
 
     /// An UNSUBSCRIBE could not be stored: its filters stay. Those that may be deleted all the same are
@@ -152,10 +148,7 @@ impl Shard {
                 }
             }
         }
-        if !again.is_empty() {
-            let class = self.class();
-            self.commit(Op::End, again, class);
-        }
+        self.commit_end(again);
     }
 
     /// 3.x has no way to say that an UNSUBSCRIBE failed, so its client gets no answer and is disconnected.
