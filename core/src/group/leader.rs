@@ -1,7 +1,7 @@
 //! The leader's side: membership, and who gets what.
 
 use crate::codec::SubOptions;
-use crate::group::{Finished, Group, Member, Outstanding, Waiting};
+use crate::group::{Finished, Group, Member, Waiting};
 use crate::ids::{SessionUid, ShardIx, TenantId};
 use crate::message::QoS;
 use crate::session::feed::{Feed, Queued, Source};
@@ -300,7 +300,7 @@ impl Shard {
             let (message, seq) = (Arc::clone(&next.message), next.pos);
             if qos > QoS::AtMostOnce {
                 member.held += 1;
-                group.outstanding.insert(delivery, Outstanding { queued: next });
+                group.outstanding.insert(delivery, next);
             }
             self.send(to.shard, PeerMsg::GroupDeliver { group: at, delivery, member: to, message, seq, qos });
         }
@@ -320,7 +320,7 @@ impl Shard {
             }
         }
         if outcome == Settled::Returned {
-            group.put_back(outstanding.queued);
+            group.put_back(outstanding);
         }
         if group.durable && !group.moved {
             group.moved = true;

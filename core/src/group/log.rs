@@ -70,7 +70,7 @@ impl Shard {
         let is_known = |group: &Group, seq: Seq| {
             let done_before =
                 group.finished.base.covers(EMBEDDED, seq) && !group.finished.unfinished.contains(&seq);
-            done_before || group.outstanding.values().any(|o| o.queued.pos == Some((EMBEDDED, seq)))
+            done_before || group.outstanding.values().any(|o| o.pos == Some((EMBEDDED, seq)))
         };
         let lost = page.lost.iter().filter(|seq| !is_known(group, **seq)).count();
         for entry in page.entries {
@@ -137,9 +137,9 @@ impl Shard {
                 .filter_map(|o| {
                     Some(StoredInflight {
                         packet_id: 0,
-                        pos: o.queued.pos?,
-                        qos: o.queued.qos,
-                        retain: o.queued.retain,
+                        pos: o.pos?,
+                        qos: o.qos,
+                        retain: o.retain,
                         released: false,
                         sub_ids: Vec::new(),
                         name: None,

@@ -38,12 +38,6 @@ impl Member {
     }
 }
 
-/// A message that a member holds.
-#[derive(Clone, Debug)]
-pub(crate) struct Outstanding {
-    pub queued: Queued,
-}
-
 /// What a restored group has finished: all up to `base` but `unfinished`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Finished {
@@ -60,7 +54,7 @@ pub(crate) struct Group {
     pub uid: SessionUid,
     pub members: Vec<Member>,
     pub feed: Feed,
-    pub outstanding: BTreeMap<u64, Outstanding>,
+    pub outstanding: BTreeMap<u64, Queued>,
     pub next_delivery: u64,
     /// Where round robin stands, or the member that sticky keeps.
     pub turn: usize,
@@ -75,7 +69,7 @@ impl Group {
     pub fn floor(&self, head: &Position) -> Position {
         let mut floor = self.feed.floor(head);
         for outstanding in self.outstanding.values() {
-            if let Some((partition, seq)) = outstanding.queued.pos {
+            if let Some((partition, seq)) = outstanding.pos {
                 floor.lower(partition, Seq(seq.0.saturating_sub(1)));
             }
         }

@@ -1,6 +1,5 @@
-//! Small unlogged messages on their way to another shard: copied behind each other, so that crossing costs
-//! two allocations for many messages instead of two for each, and none is freed by a thread that did not
-//! make it.
+//! Small unlogged messages on their way to another shard: copied behind each other, so that many messages
+//! cross with the few allocations of one batch instead of two for each that the other thread must free.
 
 use crate::ids::{SessionUid, TenantId};
 use crate::message::{MessageParts, QoS};

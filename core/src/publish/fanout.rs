@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::peer::PeerMsg;
 use crate::shard::slab::Slab;
-use crate::shard::tenants::Retained;
+use crate::shard::tenants::{RemoteInterest, Retained};
 use crate::store::port::Committed;
 use crate::store::position::{Partition, Seq};
 use crate::sys::Drop;
@@ -53,17 +53,19 @@ impl Shard {
     }
 
     fn route_to_peers(&mut self, item: &mut Outgoing<'_>) -> bool {
-        let mut any = false;
-        for peer in self.peers() {
-            let Some(tenant) = self.tenants.get(item.parts.tenant.0 as usize) else { return any };
-            let wanted =
-                tenant.remote.get(peer.0 as usize).is_some_and(|r| r.live.may_match(item.parts.topic));
-            if wanted {
-                any = true;
-                self.post(peer, item);
-            }
+        let Some(tenant) = self.tenants.get(item.parts.tenant.0 as usize) else { return false };
+        if tenant.remote.iter().all(|r| r.live.is_empty()) {
+            return false;
         }
-        any
+        // All interests of a process share their seed, so the topic is hashed once for all of them.
+        let keys = tenant.own_live.keys_of_topic(item.parts.topic);
+        let wanted = |r: &RemoteInterest| r.live.may_match_keys(&keys);
+        let peers: SmallVec<[usize; 8]> =
+            tenant.remote.iter().enumerate().filter(|(_, r)| wanted(r)).map(|(shard, _)| shard).collect();
+        for shard in &peers {
+            self.post(ShardIx(*shard as u16), item);
+        }
+        !peers.is_empty()
     }
 
     /// A message for another shard: with others if it is small, else alone.

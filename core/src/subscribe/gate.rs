@@ -90,6 +90,7 @@ impl Shard {
                 for Stored { filter, serial, .. } in stored {
                     self.leave_filter(session, &filter, serial);
                 }
+                // [MQTT-3.10.4-2], [MQTT-3.10.4-3] What is unsent stops; what was begun is finished.
                 self.drop_unmatched(session);
             }
             (GateKind::Unsubscribe, true) => {
@@ -144,7 +145,8 @@ impl Shard {
             if let Some(subscription) = state.subscriptions.get_mut(filter).filter(|s| s.serial == *serial) {
                 subscription.leaving = false;
                 if *result == CommitResult::Unknown {
-                    again.extend(self.filter_put(session, filter));
+                    let replay = state.replay_of(filter);
+                    again.extend(self.filter_put(session, filter, replay));
                 }
             }
         }

@@ -138,7 +138,6 @@ impl Shard {
             doubtful: existing.as_ref().is_some_and(|e| e.doubtful),
         };
         let (persistent, client_id) = (session.persistent, session.client_id.clone());
-        let owner = session.uid;
         let (tenant, stored) = (session.mount.tenant(), session.stored.revision);
         session.log_filters = None;
         session.subscriptions.insert(Box::from(raw), subscription.clone());
@@ -161,13 +160,7 @@ impl Shard {
                     expect: Expect::Revision(revision),
                 });
             }
-            let record =
-                FilterRecord { owner, options, id: sub_id, start: subscription.start.clone(), replay: named };
-            pass.writes.push(Write::Put {
-                key: self.key(tenant, Space::Filter, &[client_id.as_bytes(), raw.as_bytes()]),
-                value: record.encode(),
-                expect: Expect::Any,
-            });
+            pass.writes.extend(self.filter_put(id, raw, named));
             let new = !confirmed;
             pass.gate.stored.push(Stored { filter: Box::from(raw), index, serial, new });
         }
@@ -254,6 +247,7 @@ impl Shard {
         let mut codes = Vec::new();
         let mut writes = Vec::new();
         let mut stored = Vec::new();
+        let mut left = false;
         for filter in packet.filters.iter() {
             if filter.is_empty() {
                 return Err(protocol_error("empty topic filter", "MQTT-4.7.3-1"));
@@ -280,12 +274,17 @@ impl Shard {
                     writes.push(write);
                     stored.push(Stored { filter: Box::from(filter), index: codes.len(), serial, new: false });
                 }
-                None => self.leave_filter(session, filter, serial),
+                None => {
+                    self.leave_filter(session, filter, serial);
+                    left = true;
+                }
             }
             codes.push(Reason::SUCCESS.0);
         }
-        // [MQTT-3.10.4-2], [MQTT-3.10.4-3] What is unsent stops; what was begun is finished.
-        self.drop_unmatched(session);
+        if left {
+            // [MQTT-3.10.4-2], [MQTT-3.10.4-3] What is unsent stops; what was begun is finished.
+            self.drop_unmatched(session);
+        }
         let gate = Gate {
             kind: GateKind::Unsubscribe,
             conn: id,
@@ -323,8 +322,8 @@ impl Shard {
         }
     }
 
-    /// The write of a filter as it is now.
-    pub(crate) fn filter_put(&mut self, id: SessionId, filter: &str) -> Option<Write> {
+    /// The write of a filter as it is now; `replay` = what its retained messages are sent as.
+    pub(crate) fn filter_put(&mut self, id: SessionId, filter: &str, replay: u64) -> Option<Write> {
         let session = self.plane.session(id)?;
         session.stored.revision?;
         let subscription = session.subscriptions.get(filter)?;
@@ -333,7 +332,7 @@ impl Shard {
             options: subscription.options,
             id: subscription.id,
             start: subscription.start.clone(),
-            replay: session.replay_of(filter),
+            replay,
         };
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
         let key = self.key(tenant, Space::Filter, &[client_id.as_bytes(), filter.as_bytes()]);
