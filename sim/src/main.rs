@@ -2,7 +2,7 @@
 //!
 //! `--seeds N` how many; `--start S` the first; `--seed S` just this one, with its whole story; `--nodes N`
 //! the most shards of the node (nodes of a cluster, once there are clusters); `--shrink` writes the
-//! smallest failing scenario to `sim/regressions/`; `--keep-going` shows all failures; `--marks` prints marks.
+//! smallest failing scenario to `sim/regressions/`; `--keep-going` shows all failures.
 
 use mast_sim::marks::{Marks, SOMETIMES};
 use mast_sim::scenario::Scenario;

@@ -141,6 +141,7 @@ impl Shard {
                         qos: o.qos,
                         retain: o.retain,
                         released: false,
+                        apart: true,
                         sub_ids: Vec::new(),
                         name: None,
                     })

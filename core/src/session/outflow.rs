@@ -41,6 +41,14 @@ pub(crate) struct Inflight {
     pub needs: u64,
 }
 
+impl Inflight {
+    /// True for the copy that the session's own subscriptions got from the log at `pos`. A copy that a group or a
+    /// replay of retained messages sent may have the same position, and stands for nothing but itself.
+    pub fn is_copy_of(&self, pos: (Partition, Seq)) -> bool {
+        self.source == Source::Log && self.pos == Some(pos)
+    }
+}
+
 /// The window towards one client.
 #[derive(Debug)]
 pub(crate) struct Outflow {

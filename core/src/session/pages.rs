@@ -210,7 +210,7 @@ impl Shard {
         }
         for lost in page.lost {
             let Some(session) = self.plane.session(id) else { return };
-            if !session.out.inflight.iter().any(|e| e.pos == Some((EMBEDDED, lost))) {
+            if !session.out.inflight.iter().any(|e| e.is_copy_of((EMBEDDED, lost))) {
                 self.plane.counters.drop(Drop::StoreDamaged);
             }
         }
@@ -218,7 +218,7 @@ impl Shard {
             let Some(session) = self.plane.session(id) else { return };
             let pos = (EMBEDDED, entry.seq);
             let comes_as_overflow = !entry.spilled && session.feed.overflows(pos);
-            if comes_as_overflow || session.out.inflight.iter().any(|e| e.pos == Some(pos)) {
+            if comes_as_overflow || session.out.inflight.iter().any(|e| e.is_copy_of(pos)) {
                 continue;
             }
             let Some(grant) = self.grant_of(id, &entry.message, entry.spilled, pos) else { continue };

@@ -55,6 +55,8 @@ pub(crate) struct StoredInflight {
     pub retain: bool,
     /// PUBREC was received: PUBREL follows, never PUBLISH again.
     pub released: bool,
+    /// A group or a replay sent it: the log may have another copy for the session itself.
+    pub apart: bool,
     pub sub_ids: Vec<u32>,
     /// Topic of a retained message sent by a replay: its body is found by it.
     pub name: Option<Box<str>>,
@@ -279,7 +281,8 @@ impl CursorRecord {
             out.u8(entry.qos as u8
                 | u8::from(entry.retain) << 2
                 | u8::from(entry.released) << 3
-                | u8::from(entry.name.is_some()) << 4);
+                | u8::from(entry.name.is_some()) << 4
+                | u8::from(entry.apart) << 5);
             out.u16(entry.sub_ids.len() as u16);
             for id in &entry.sub_ids {
                 out.u32(*id);
@@ -324,6 +327,7 @@ impl CursorRecord {
                 qos: QoS::from_bits(bits & 3)?,
                 retain: bits & 4 != 0,
                 released: bits & 8 != 0,
+                apart: bits & 32 != 0,
                 sub_ids,
                 name,
             });
@@ -438,6 +442,7 @@ mod tests {
                 qos: QoS::ExactlyOnce,
                 retain: false,
                 released: true,
+                apart: true,
                 sub_ids: vec![1, 2],
                 name: Some(Box::from("a/b")),
             }],

@@ -209,7 +209,7 @@ impl Shard {
         session.feed.read_pos = base;
         for entry in &cursor.inflight {
             let (packet_id, serial) = (entry.packet_id, 0);
-            let mut source = Source::Log;
+            let mut source = if entry.apart { Source::Live } else { Source::Log };
             if let Some(name) = &entry.name {
                 source = Source::Retained { replay: 0 };
                 session.replays.get_or_insert_default().names.insert(packet_id, name.clone());

@@ -61,6 +61,7 @@ impl Shard {
                     qos: entry.qos,
                     retain: entry.retain,
                     released: matches!(entry.stage, Stage::Releasing | Stage::Released),
+                    apart: entry.source != Source::Log,
                     sub_ids: entry.sub_ids.to_vec(),
                     name: name_of(entry),
                 })

@@ -88,7 +88,7 @@ impl Order {
             if delivery.qos == 0 && (publication.sends > 1 || earlier.sends > 1) {
                 return Ok(());
             }
-            // So does an offline limit that drops the first copies.
+            // So does an offline limit that drops the first copies, or refuses one by a PUBACK that is lost.
             if (ledger.store_harmed || ledger.offline_limited) && (publication.sends > 1 || earlier.sends > 1)
             {
                 return Ok(());

@@ -1,10 +1,10 @@
 //! A will goes out exactly once after an unclean end, and never after a clean one.
 
 use super::{Oracle, Rest};
-use crate::facts::{End, Fact, Uid};
+use crate::facts::{AuthVerdict, End, Fact, Uid};
 use crate::ledger::{Ledger, SLACK};
 use crate::scenario::Role;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Wills {
     wills: BTreeMap<Uid, Will>,
     /// Will of a connection.
     of_link: BTreeMap<usize, Uid>,
+    /// Connections that the server ends, because it refused a proof.
+    refused: BTreeSet<usize>,
 }
 
 impl Oracle for Wills {
@@ -61,12 +63,15 @@ impl Oracle for Wills {
             {
                 self.seen(d.uid, d.qos, ledger)
             }
+            // A DISCONNECT behind a proof that was refused is not read.
+            Fact::AuthDecided { link, verdict: AuthVerdict::Refuse(_) | AuthVerdict::Silence, .. } => {
+                self.refused.insert(*link);
+                self.may_be_unread(*link);
+                Ok(())
+            }
             // The DISCONNECT may have been among what was not read.
             Fact::Overtaken { link, .. } => {
-                let will = self.of_link.get(link).and_then(|uid| self.wills.get_mut(uid));
-                if let Some(will) = will.filter(|w| w.due == Due::No) {
-                    will.due = Due::Maybe;
-                }
+                self.may_be_unread(*link);
                 Ok(())
             }
             // A client that comes back (or tries to) before its will's delay is over may call it back.
@@ -88,7 +93,7 @@ impl Oracle for Wills {
             | Fact::PublishForgotten { .. }
             | Fact::Crashed { .. }
             | Fact::LateConnect { .. }
-            | Fact::AuthDecided { .. }
+            | Fact::AuthDecided { verdict: AuthVerdict::Accept | AuthVerdict::Continue, .. }
             | Fact::AuthSpoiled { .. }
             | Fact::AuthContinued { .. }
             | Fact::Reauthenticated { .. }
@@ -136,6 +141,14 @@ impl Wills {
         }
     }
 
+    /// The DISCONNECT of a connection may not have been read.
+    fn may_be_unread(&mut self, link: usize) {
+        let will = self.of_link.get(&link).and_then(|uid| self.wills.get_mut(uid));
+        if let Some(will) = will.filter(|w| w.due == Due::No) {
+            will.due = Due::Maybe;
+        }
+    }
+
     fn ended(&mut self, link: usize, end: End, was_online: bool, now: u64) {
         let Some(will) = self.of_link.get(&link).and_then(|uid| self.wills.get_mut(uid)) else { return };
         if !was_online {
@@ -145,10 +158,10 @@ impl Wills {
         will.due = match end {
             End::WithWill | End::Cut => Due::Yes,
             // The DISCONNECT may have met a connection that the server was closing.
-            End::Clean => Due::No,
+            End::Clean if !self.refused.contains(&link) => Due::No,
             // Vanished clients may never be noticed, or come back before their will's delay is over; in a
             // crash the client may have been half out of the door.
-            End::Vanished | End::Abandoned | End::ByServer | End::Crash => Due::Maybe,
+            End::Clean | End::Vanished | End::Abandoned | End::ByServer | End::Crash => Due::Maybe,
         };
     }
 

@@ -207,8 +207,7 @@ impl World {
             world.add(world.now + rules.at_ms * 1000, Event::Rights);
         }
         world.ledger.rights = Rights::new(&scenario.rights, world.now);
-        world.ledger.offline_limited =
-            scenario.knobs.offline_messages < 1_000 && !scenario.knobs.offline_refuse_new;
+        world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
         world.boot();
         world
     }
