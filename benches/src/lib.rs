@@ -14,8 +14,8 @@ use mast_core::shard::input::{Input, Outbox, Step};
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::Restored;
 use mast_core::store::position::Position;
+use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
-use mast_core::tenant::rules::Rules;
 use mast_core::time::Now;
 use std::sync::Arc;
 
@@ -48,9 +48,8 @@ impl Default for Bench {
             shards: 1,
             seed: 1,
             interest_seed: 1,
-            registry,
             settings,
-            rules: Rules::default(),
+            tenancy: Tenancy { registry, ..Tenancy::default() },
         };
         let mut shard = Shard::new(config, NOW);
         shard.handle(NOW, Input::Restore(Restored::End { head: Position::start() }));

@@ -10,8 +10,8 @@ use mast_core::rng::Rng;
 use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, Outbox, Step};
 use mast_core::shard::{Shard, ShardConfig};
+use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
-use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now};
 
 /// Statements that a test shows; the registry of `mast-tests` reads them from this text.
@@ -149,9 +149,11 @@ impl Running {
             shards: 1,
             seed: 1,
             interest_seed: 1,
-            registry: Registry::new(&["default"]).expect("a tenant"),
             settings: Settings { sys_interval_ms: 0, ..Settings::default() },
-            rules: Rules::default(),
+            tenancy: Tenancy {
+                registry: Registry::new(&["default"]).expect("a good name"),
+                ..Tenancy::default()
+            },
         };
         let mut running = Running { shard: Shard::new(config, Now::default()), effects: Vec::new() };
         let (mut machine, mut rng, mut out) = (handshake(), Rng::new(1), Vec::new());

@@ -13,8 +13,8 @@ use mast_core::shard::input::{Effect, Input, Outbox, Step};
 use mast_core::shard::{Census, Shard, ShardConfig};
 use mast_core::store::port::{CommitResult, Restored};
 use mast_core::store::position::{Position, Seq};
+use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
-use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now};
 
 /// Statements that a test shows; the registry of `mast-tests` reads them from this text.
@@ -59,9 +59,11 @@ fn shard(settings: &Settings) -> Shard {
         shards: 1,
         seed: 1,
         interest_seed: 1,
-        registry: Registry::new(&["default"]).expect("a good name"),
         settings: settings.clone(),
-        rules: Rules::default(),
+        tenancy: Tenancy {
+            registry: Registry::new(&["default"]).expect("a good name"),
+            ..Tenancy::default()
+        },
     };
     let mut shard = Shard::new(config, NOW);
     shard.handle(NOW, Input::Restore(Restored::End { head: Position::start() }));

@@ -23,6 +23,7 @@ use mast_core::message::QoS;
 use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
 use mast_core::shard::ShardConfig;
 use mast_core::store::port::{Durability, Restored};
+use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
 use mast_core::topic::Limits as TopicLimits;
 use std::io;
@@ -197,6 +198,11 @@ fn in_force(config: &Arc<Config>) -> InForce {
     InForce { config: Arc::clone(config), handshake: Arc::new(handshake) }
 }
 
+/// Tenants and what holds for them, as the shards are told.
+fn tenancy(registry: &Registry, auth: &crate::auth::AuthState) -> Tenancy {
+    Tenancy { registry: registry.clone(), rules: auth.rules(registry) }
+}
+
 fn start_shards(
     config: &Config,
     common: &Common<'_>,
@@ -214,9 +220,8 @@ fn start_shards(
             shards,
             seed: seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             interest_seed: seed,
-            registry: registry.clone(),
             settings: settings_of(config),
-            rules: auth.rules(registry),
+            tenancy: tenancy(registry, auth),
         };
         let setup = shard_setup(index, common);
         spawn(shard_config, setup, store.clone(), Arc::clone(&restored))
@@ -384,9 +389,9 @@ impl Engine for AllInOne {
     }
 
     fn reload(&mut self, config: &Arc<Config>) -> Vec<String> {
-        let rules = self.context.auth.rules(&self.context.registry);
+        let tenancy = tenancy(&self.context.registry, &self.context.auth);
         for mailbox in &self.mailboxes {
-            mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), rules.clone()));
+            mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), tenancy.clone()));
         }
         self.acceptor.reconfigure(in_force(config));
         Vec::new()

@@ -34,7 +34,8 @@ impl Shard {
         self.plane.conns[slot] = Some(Box::new(conn));
         if let Some(tenant) = self.tenant(mount.tenant()) {
             tenant.counters.connected += 1;
-        } else {
+        }
+        if !self.serves(mount.tenant()) {
             self.refuse_admission(id, Reason::NOT_AUTHORIZED);
             return;
         }

@@ -77,11 +77,10 @@ impl Shard {
     /// Takes one key in; `None` if it makes no sense.
     fn restore_key(&mut self, key: &Key, value: &[u8], revision: Seq) -> Option<()> {
         let (space, tenant, rest) = key.split()?;
-        let Some(tenant) = self.tenants.iter().position(|t| &*t.name == tenant) else {
-            // Of a tenant that this node does not serve now: left alone.
+        let Some(tenant) = self.tenancy.registry.id(tenant) else {
+            // Of a tenant that this node does not serve now, or of none: left alone.
             return Some(());
         };
-        let tenant = TenantId(tenant as u32);
         match space {
             Space::Watermark => {
                 let shard = u16::from_be_bytes(rest.try_into().ok()?);
@@ -319,7 +318,7 @@ impl Shard {
 
     /// New rules are in use: every session's rights are made anew.
     pub(crate) fn refresh_rights(&mut self) {
-        let rules = &self.rules;
+        let rules = &self.tenancy.rules;
         self.plane.sessions.for_each(|session| {
             session.rights = rules
                 .of(session.mount.tenant())
@@ -334,7 +333,7 @@ impl Shard {
         user: Option<&str>,
         client_id: &str,
     ) -> Option<Box<crate::authz::Principal>> {
-        self.rules.of(tenant).map(|acl| Box::new(acl.resolve(user, client_id)))
+        self.tenancy.rules.of(tenant).map(|acl| Box::new(acl.resolve(user, client_id)))
     }
 }
 

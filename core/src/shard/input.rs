@@ -7,7 +7,7 @@ use crate::ids::{ConnId, OpId, ShardIx, TenantId};
 use crate::settings::Settings;
 use crate::store::port::{CommitResult, Committed, Durability, Read, ReadResult, Restored, Write};
 use crate::store::position::Position;
-use crate::tenant::rules::Rules;
+use crate::tenant::Tenancy;
 use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -69,12 +69,14 @@ pub enum Input<'a> {
     Restore(Restored),
     /// Time passed: timers are due.
     Tick,
-    /// New settings and rules; the old ones stay for what they already admitted.
+    /// New settings, tenants and rules; the old ones stay for what they already admitted. All shards are told of a
+    /// new tenant before the first of its clients is admitted anywhere, and of a removed one once nothing of it is
+    /// left.
     Reconfigure {
         /// The settings.
         settings: Box<Settings>,
-        /// The rules.
-        rules: Rules,
+        /// The tenants, and what holds for each.
+        tenancy: Tenancy,
     },
     /// Memory is short: connections that hold much of it and are owed nothing are cut.
     Relieve,

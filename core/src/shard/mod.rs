@@ -33,8 +33,7 @@ use crate::store::position::{Partition, Position};
 use crate::subscribe::gate::Gate;
 use crate::subscribe::scan::Scans;
 use crate::sys::Counters;
-use crate::tenant::registry::Registry;
-use crate::tenant::rules::Rules;
+use crate::tenant::Tenancy;
 use crate::time::{Mono, Now};
 use crate::timer::Wheel;
 use crate::topic::ListId;
@@ -56,12 +55,10 @@ pub struct ShardConfig {
     pub seed: u64,
     /// Seed of the coarse interest keys: the same in all shards of a node.
     pub interest_seed: u64,
-    /// Tenants of the node.
-    pub registry: Registry,
     /// Settings.
     pub settings: Settings,
-    /// Access control lists.
-    pub rules: Rules,
+    /// Tenants of the node, and what holds for each.
+    pub tenancy: Tenancy,
 }
 
 /// What a shard holds, by kind. Timers are not counted: they are lazy and run out by themselves.
@@ -92,9 +89,10 @@ pub struct Shard {
     pub(crate) shards: u16,
     pub(crate) rng: Rng,
     pub(crate) hash_seed: u64,
+    interest_seed: u64,
     pub(crate) plane: Plane,
     pub(crate) tenants: Vec<TenantState>,
-    pub(crate) rules: Rules,
+    pub(crate) tenancy: Tenancy,
     pub(crate) ops: Ops,
     pub(crate) gates: Slab<Gate>,
     pub(crate) tokens: hashbrown::HashMap<u64, (u32, u32), foldhash::fast::FixedState>,
@@ -142,19 +140,12 @@ impl Shard {
         // shard's draws would be its neighbour's, one step later, and with them its session identities.
         let mut rng = Rng::new(Rng::new(config.seed ^ u64::from(config.shard.0) << 48).next_u64());
         let hash_seed = rng.next_u64();
-        let tenants = config
-            .registry
-            .ids()
-            .map(|id| {
-                let name = config.registry.name(id).unwrap_or_default();
-                TenantState::new(name, hash_seed, config.interest_seed, config.shards)
-            })
-            .collect();
         let mut shard = Shard {
             me: config.shard,
             shards: config.shards.max(1),
             rng,
             hash_seed,
+            interest_seed: config.interest_seed,
             plane: Plane {
                 now,
                 settings: Box::new(config.settings),
@@ -165,8 +156,8 @@ impl Shard {
                 counters: Counters::default(),
                 followups: Vec::new(),
             },
-            tenants,
-            rules: config.rules,
+            tenants: Vec::new(),
+            tenancy: Tenancy::default(),
             ops: Ops::default(),
             gates: Slab::default(),
             tokens: hashbrown::HashMap::with_hasher(foldhash::fast::FixedState::with_seed(hash_seed)),
@@ -196,6 +187,7 @@ impl Shard {
             rules_version: 1,
             fired: Vec::new(),
         };
+        shard.take_tenancy(config.tenancy);
         shard.arm_periodic();
         shard
     }
@@ -214,9 +206,9 @@ impl Shard {
             Input::AuthDone { op, answer } => self.auth_done(op, answer),
             Input::Restore(record) => self.restore(record),
             Input::Tick => {}
-            Input::Reconfigure { settings, rules } => {
+            Input::Reconfigure { settings, tenancy } => {
                 let offline = core::mem::replace(&mut self.plane.settings, settings).offline;
-                self.rules = rules;
+                self.take_tenancy(tenancy);
                 self.rules_version += 1;
                 self.refresh_rights();
                 if offline != self.plane.settings.offline {
@@ -285,9 +277,9 @@ impl Shard {
         &self.plane.counters
     }
 
-    /// Name and counters of every tenant.
+    /// Name and counters of every tenant that was not removed.
     pub fn tenant_counters(&self) -> impl Iterator<Item = (&str, &crate::sys::TenantCounters)> {
-        self.tenants.iter().map(|t| (&*t.name, &t.counters))
+        self.tenants.iter().filter(|t| !t.name.is_empty()).map(|t| (&*t.name, &t.counters))
     }
 
     /// How much of everything there is: at the end of all sessions it must be all zeroes.

@@ -9,6 +9,7 @@ use crate::shard::Shard;
 use crate::shard::peer::{InterestChange, InterestKind};
 use crate::store::position::{Partition, Seq};
 use crate::sys::TenantCounters;
+use crate::tenant::Tenancy;
 use crate::tenant::mount::TenantTopic;
 use crate::topic::{Interest, RetainedIndex, Subscriber, TopicIndex};
 use alloc::boxed::Box;
@@ -45,6 +46,7 @@ pub(crate) struct RemoteInterest {
 /// One tenant on one shard.
 #[derive(Debug)]
 pub(crate) struct TenantState {
+    /// Empty: removed.
     pub name: Box<str>,
     /// Live subscribers: connected sessions and groups led here.
     pub index: TopicIndex<Sub>,
@@ -139,6 +141,22 @@ impl TenantState {
 }
 
 impl Shard {
+    /// Puts tenants and what holds for them in force: makes the state of new ones, and lets go of what removed ones
+    /// had.
+    pub(crate) fn take_tenancy(&mut self, tenancy: Tenancy) {
+        let seeds = (self.hash_seed, self.interest_seed);
+        for number in self.tenants.len() as u32..tenancy.registry.numbers() {
+            let name = tenancy.registry.name(TenantId(number)).unwrap_or_default();
+            self.tenants.push(TenantState::new(name, seeds.0, seeds.1, self.shards));
+        }
+        for (number, tenant) in (0u32..).zip(&mut self.tenants) {
+            if !tenant.name.is_empty() && tenancy.registry.name(TenantId(number)).is_none() {
+                *tenant = TenantState::new("", seeds.0, seeds.1, self.shards);
+            }
+        }
+        self.tenancy = tenancy;
+    }
+
     /// The state of a mounted topic's tenant: the only way to an index is through the topic itself.
     #[inline]
     pub(crate) fn of_topic(&mut self, topic: &TenantTopic<'_>) -> Option<&mut TenantState> {
@@ -148,6 +166,11 @@ impl Shard {
     #[inline]
     pub(crate) fn tenant(&mut self, id: TenantId) -> Option<&mut TenantState> {
         self.tenants.get_mut(id.0 as usize)
+    }
+
+    /// Whether the node serves this tenant: clients of others are not let in.
+    pub(crate) fn serves(&self, id: TenantId) -> bool {
+        self.tenancy.registry.name(id).is_some()
     }
 
     /// The shard that holds the tenant's retained messages and publishes its `$SYS`.

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 impl Shard {
     /// Reports to the home shards; home shards publish what they last heard.
     pub(crate) fn publish_sys(&mut self) {
-        let tenants: Vec<TenantId> = (0..self.tenants.len() as u32).map(TenantId).collect();
+        let tenants: Vec<TenantId> = self.tenancy.registry.ids().collect();
         for id in tenants {
             let Some(counters) = self.tenant(id).map(|t| t.counters.clone()) else { continue };
             let home = self.home(id);

@@ -3,3 +3,6 @@
 pub mod mount;
 pub mod registry;
 pub mod rules;
+pub mod tenancy;
+
+pub use tenancy::Tenancy;

@@ -2,6 +2,7 @@
 
 use crate::ids::TenantId;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -17,7 +18,7 @@ pub enum NameError {
 }
 
 /// Names that no tenant may take: they are used in labels and paths of mast itself.
-pub const RESERVED: [&str; 5] = ["_other", "_sys", "_global", "system", "mast"];
+pub const RESERVED: [&str; 5] = ["_other", OWN, "_global", "system", "mast"];
 
 /// Checks a tenant's name.
 ///
@@ -33,10 +34,21 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     if RESERVED.contains(&name) { Err(NameError::Reserved) } else { Ok(()) }
 }
 
-/// The tenants of a node, shared by its shards and its store.
+/// The name under which mast keeps its own records. No tenant may take it, and no registry has it.
+pub const OWN: &str = "_sys";
+
+/// The tenants of a node, shared by its shards and its store: an immutable value. A changed one is a new value in
+/// which everyone keeps their number; the number of a removed tenant is nobody's for as long as the process runs.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    names: Arc<[Box<str>]>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    /// By number; `None` = removed.
+    names: Vec<Option<Box<str>>>,
+    by_name: BTreeMap<Box<str>, TenantId>,
 }
 
 impl Registry {
@@ -45,28 +57,89 @@ impl Registry {
     /// # Errors
     /// The first name that is not acceptable, with the rule it breaks.
     pub fn new(names: &[&str]) -> Result<Registry, (Box<str>, NameError)> {
-        let mut list: Vec<Box<str>> = Vec::with_capacity(names.len());
+        let mut inner = Inner::default();
         for name in names {
             check_name(name).map_err(|e| (Box::from(*name), e))?;
-            list.push(Box::from(*name));
+            inner.add(name);
         }
-        Ok(Registry { names: list.into() })
+        Ok(Registry { inner: Arc::new(inner) })
+    }
+
+    /// This registry and `name`, under the next number; the same if it is there already.
+    ///
+    /// # Errors
+    /// The rule that the name breaks.
+    pub fn with(&self, name: &str) -> Result<Registry, NameError> {
+        check_name(name)?;
+        if self.id(name).is_some() {
+            return Ok(self.clone());
+        }
+        let mut inner = Inner::clone(&self.inner);
+        inner.add(name);
+        Ok(Registry { inner: Arc::new(inner) })
+    }
+
+    /// This registry without `id`.
+    #[must_use]
+    pub fn without(&self, id: TenantId) -> Registry {
+        let mut inner = Inner::clone(&self.inner);
+        if let Some(name) = inner.names.get_mut(id.0 as usize).and_then(Option::take) {
+            inner.by_name.remove(&name);
+        }
+        Registry { inner: Arc::new(inner) }
     }
 
     /// The tenant called `name`.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<TenantId> {
-        self.names.iter().position(|n| &**n == name).map(|i| TenantId(i as u32))
+        self.inner.by_name.get(name).copied()
     }
 
-    /// The name of `id`.
+    /// The name of `id`; `None` if it was removed.
     #[must_use]
     pub fn name(&self, id: TenantId) -> Option<&str> {
-        self.names.get(id.0 as usize).map(|n| &**n)
+        self.inner.names.get(id.0 as usize)?.as_deref()
     }
 
-    /// All tenants.
-    pub fn ids(&self) -> impl Iterator<Item = TenantId> + use<> {
-        (0..self.names.len() as u32).map(TenantId)
+    /// All tenants that were not removed, by number.
+    pub fn ids(&self) -> impl Iterator<Item = TenantId> + '_ {
+        let numbered = (0u32..).zip(&self.inner.names);
+        numbered.filter(|(_, name)| name.is_some()).map(|(id, _)| TenantId(id))
+    }
+
+    /// How many numbers were given out: all are below it.
+    #[must_use]
+    pub fn numbers(&self) -> u32 {
+        self.inner.names.len() as u32
+    }
+}
+
+impl Inner {
+    /// The same name twice has one meaning: the first.
+    fn add(&mut self, name: &str) {
+        let id = TenantId(self.names.len() as u32);
+        self.names.push(Some(Box::from(name)));
+        self.by_name.entry(Box::from(name)).or_insert(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_tenant_s_number_is_nobody_s_and_its_name_comes_back_under_another() {
+        let first = Registry::new(&["a", "b"]).expect("good names");
+        let b = first.id("b").expect("b");
+        let second = first.without(b);
+        assert_eq!((second.id("b"), second.name(b)), (None, None));
+        assert_eq!(second.ids().collect::<Vec<_>>(), [TenantId(0)]);
+        let third = second.with("b").expect("a good name");
+        assert_eq!(third.id("b"), Some(TenantId(2)));
+        assert_eq!((third.name(b), third.name(TenantId(2)), third.numbers()), (None, Some("b"), 3));
+        // Who holds the old value sees the old state.
+        assert_eq!(first.name(b), Some("b"));
+        assert_eq!(third.with("_sys").err(), Some(NameError::Reserved));
+        assert_eq!(third.with("a").expect("it is there").numbers(), 3);
     }
 }

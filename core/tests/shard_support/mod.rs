@@ -18,8 +18,8 @@ use mast_core::store::port::{
 };
 use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::sys::Counters;
+use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
-use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now, Wall};
 use mast_core::topic;
 
@@ -28,18 +28,22 @@ const PARTITION: Partition = Partition(0);
 /// A connection: its shard and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client {
-    shard: u16,
+    pub shard: u16,
     slot: u32,
 }
 
 /// See the module.
 pub struct Node {
     shards: Vec<Shard>,
-    settings: Settings,
+    pub settings: Settings,
     seed: u64,
     pub now: Now,
     /// Expiry of the proof of clients that connect from now on.
     pub expires: Option<Wall>,
+    /// The tenants of the node.
+    pub tenancy: Tenancy,
+    /// Tenant of clients that connect from now on.
+    pub tenant: TenantId,
     log: Vec<CommittedEntry>,
     keys: BTreeMap<Key, (bytes::Bytes, u64)>,
     head: u64,
@@ -84,6 +88,11 @@ impl Node {
             seed: 0,
             now: Now { mono: Mono(1), wall: Wall(1_000_000) },
             expires: None,
+            tenancy: Tenancy {
+                registry: Registry::new(&["default"]).expect("a tenant"),
+                ..Tenancy::default()
+            },
+            tenant: TenantId(0),
             log: Vec::new(),
             keys: BTreeMap::new(),
             head: 0,
@@ -105,9 +114,8 @@ impl Node {
                 shards,
                 seed: self.seed,
                 interest_seed: 1,
-                registry: Registry::new(&["default"]).expect("a tenant"),
                 settings: self.settings.clone(),
-                rules: Rules::default(),
+                tenancy: self.tenancy.clone(),
             };
             self.shards.push(Shard::new(config, self.now));
         }
@@ -148,7 +156,7 @@ impl Node {
         for shard in 0..self.shards.len() as u16 {
             self.give(
                 shard,
-                Input::Reconfigure { settings: Box::new(settings.clone()), rules: Rules::default() },
+                Input::Reconfigure { settings: Box::new(settings.clone()), tenancy: self.tenancy.clone() },
             );
         }
         self.settings = settings;
@@ -318,6 +326,16 @@ impl Node {
     /// Connects a client on the shard that its id belongs to; `expiry` is its Session Expiry Interval (in 3.1.1, 0
     /// is a clean session).
     pub fn connect(&mut self, version: Version, client_id: &str, expiry: u32) -> Client {
+        let client = self.try_connect(version, client_id, expiry);
+        assert!(self.is_open(client));
+        let inbox = self.inbox.entry(client).or_default();
+        let connack = codec::cut(inbox, u32::MAX).expect("well-formed").expect("whole").total;
+        inbox.drain(..connack);
+        client
+    }
+
+    /// The same, where the shard may refuse.
+    pub fn try_connect(&mut self, version: Version, client_id: &str, expiry: u32) -> Client {
         let config = HandshakeConfig {
             settings: Arc::new(self.settings.clone()),
             max_connect_packet: 1000,
@@ -333,20 +351,16 @@ impl Node {
         let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id)];
         let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
         assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
-        let identity = Identity { tenant: TenantId(0), principal: None, expires: self.expires };
+        let identity = Identity { tenant: self.tenant, principal: None, expires: self.expires };
         let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
         let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
-        let shard = shard_of(TenantId(0), client_id, self.shards.len() as u16, true).0;
+        let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, true).0;
         let slot =
             (0..).find(|slot| !self.versions.contains_key(&Client { shard, slot: *slot })).expect("a slot");
         let client = Client { shard, slot };
         self.versions.insert(client, version);
         self.inbox.remove(&client);
         self.give(shard, Input::Admit { conn: client.id(), admission });
-        assert!(self.is_open(client));
-        let inbox = self.inbox.entry(client).or_default();
-        let connack = codec::cut(inbox, u32::MAX).expect("well-formed").expect("whole").total;
-        inbox.drain(..connack);
         client
     }
 

@@ -4,6 +4,7 @@
 use crate::auth::certificate::{self, CertificateNames};
 use crate::auth::{AuthState, Credentials, Denial, Identity as Name, LoginGate, User};
 use crate::config::{Authenticator as Link, Config, Listener};
+use arc_swap::ArcSwap;
 use mast_core::codec::Reason;
 use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Identity};
 use mast_core::tenant::registry::Registry;
@@ -23,7 +24,8 @@ pub struct ClientCertificate {
 /// Decides who comes in.
 pub struct Authenticator {
     state: Arc<AuthState>,
-    registry: Registry,
+    /// The tenants whose clients are let in: a new one once store and shards have it.
+    registry: ArcSwap<Registry>,
     default_tenant: Option<String>,
     pub(super) gate: LoginGate,
 }
@@ -33,7 +35,13 @@ impl Authenticator {
     #[must_use]
     pub fn new(state: Arc<AuthState>, registry: Registry, config: &Config) -> Authenticator {
         let default_tenant = config.default_tenant.clone();
+        let registry = ArcSwap::from_pointee(registry);
         Authenticator { state, registry, default_tenant, gate: LoginGate::new(&config.limits) }
+    }
+
+    /// Lets clients of these tenants in from now on, and of no others.
+    pub fn set_tenants(&self, registry: Registry) {
+        self.registry.store(Arc::new(registry));
     }
 
     /// Answers a question. `ip` = `None` for unix sockets.
@@ -79,7 +87,7 @@ impl Authenticator {
             (Some(name), _) | (None, Some(name)) => Some(name),
             (None, None) => self.default_tenant.as_deref(),
         };
-        let Some(tenant) = name.and_then(|name| self.registry.id(name)) else {
+        let Some(tenant) = name.and_then(|name| self.registry.load().id(name)) else {
             return refuse(Reason::NOT_AUTHORIZED);
         };
         let Some(user) = user else {

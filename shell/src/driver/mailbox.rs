@@ -9,7 +9,7 @@ use mast_core::conn::handshake::{Admission, AuthAnswer};
 use mast_core::ids::{OpId, ShardIx};
 use mast_core::settings::Settings;
 use mast_core::shard::peer::PeerMsg;
-use mast_core::tenant::rules::Rules;
+use mast_core::tenant::Tenancy;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
@@ -51,8 +51,8 @@ pub enum Mail {
     Peer(ShardIx, PeerMsg),
     /// From authentication.
     Auth(OpId, AuthAnswer),
-    /// New settings.
-    Reconfigure(Box<Settings>, Rules),
+    /// New settings and tenants.
+    Reconfigure(Box<Settings>, Tenancy),
     /// Memory is short.
     Relieve,
     /// Say goodbye to all clients.

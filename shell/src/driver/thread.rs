@@ -302,7 +302,7 @@ fn take_mail(driver: &mut Driver, now: Now, mail: Mail) -> Option<ConnId> {
         Mail::Store(Event::ReadDone { op, result }) => driver.hand(now, Input::ReadDone { op, result }),
         Mail::Peer(from, msg) => driver.hand(now, Input::Peer { from, msg }),
         Mail::Auth(op, answer) => driver.hand(now, Input::AuthDone { op, answer }),
-        Mail::Reconfigure(settings, rules) => driver.hand(now, Input::Reconfigure { settings, rules }),
+        Mail::Reconfigure(settings, tenancy) => driver.hand(now, Input::Reconfigure { settings, tenancy }),
         Mail::Relieve => driver.hand(now, Input::Relieve),
         Mail::Drain(reason) => driver.hand(now, Input::Drain { reason }),
     }

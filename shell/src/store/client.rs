@@ -6,6 +6,7 @@ use super::stats::StoreStats;
 use mast_core::ids::{OpId, ShardIx, TenantId};
 use mast_core::store::port::{Durability, Read, Refusal, Write};
 use mast_core::store::position::{Partition, Position};
+use mast_core::tenant::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -69,6 +70,13 @@ impl StoreClient {
                 None => Floor::Nothing,
             };
         }
+    }
+
+    /// Takes in the node's tenants from now on: before the shards are told of new ones, after they were told of removed
+    /// ones. A commit with a message of a tenant that is not among them is refused.
+    pub fn set_tenants(&self, registry: &Registry) {
+        self.shared.index().tenants.register(registry);
+        self.shared.registry.store(Arc::new(registry.clone()));
     }
 
     /// True if publishers should be read no further for now: the queue is over half of a bound, or

@@ -128,8 +128,8 @@ impl Engine {
             size += match write {
                 Write::Append(append) => {
                     appends = true;
-                    let known = self.shared.registry.name(append.message.tenant);
-                    let tenant = known.ok_or(Refusal::Unavailable)?;
+                    let registry = self.shared.registry.load();
+                    let tenant = registry.name(append.message.tenant).ok_or(Refusal::Unavailable)?;
                     append_len(tenant, &append.message, append.spill.as_deref())
                 }
                 Write::Put { key, value, .. } => put_len(key.as_bytes(), value),
@@ -213,7 +213,8 @@ impl Engine {
             }
             match write {
                 Write::Append(append) => {
-                    let tenant = self.shared.registry.name(append.message.tenant).unwrap_or_default();
+                    let registry = self.shared.registry.load();
+                    let tenant = registry.name(append.message.tenant).unwrap_or_default();
                     let spill = append.spill.as_deref();
                     let offset = group.append(tenant, &append.message, append.log, append.retain, spill);
                     self.chunk.appends.push(Staged { seq: next, offset, append });
@@ -338,7 +339,8 @@ impl Engine {
             if !staged.append.retain {
                 continue;
             }
-            let Some(tenant) = self.shared.registry.name(message.tenant) else { continue };
+            let registry = self.shared.registry.load();
+            let Some(tenant) = registry.name(message.tenant) else { continue };
             self.changes.bytes += message.size() + message.topic().len() + DIRTY_OVERHEAD;
             let kept = (!message.payload().is_empty()).then(|| (staged.seq, message.clone()));
             self.changes.retained.insert((tenant.into(), message.topic().into()), kept);

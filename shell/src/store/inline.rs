@@ -11,6 +11,7 @@ use super::segment::name;
 use super::shared::{Bell, Queue, ReadQueue, Shared, Sink, SinkState, StoreHealth};
 use super::stats::{Counters, add};
 use super::{EngineDesk, StoreClient, open, reader};
+use arc_swap::ArcSwap;
 use mast_core::store::port::Restored;
 use mast_core::tenant::registry::Registry;
 use std::collections::VecDeque;
@@ -62,7 +63,7 @@ pub(super) fn open_parts(
         counters,
         options,
         files: files.clone(),
-        registry,
+        registry: ArcSwap::from_pointee(registry),
     });
     let place = files.describe(&name(opened.link.id));
     let start = Journal::start(shared.clone(), &opened.link);

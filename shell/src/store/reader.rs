@@ -293,7 +293,7 @@ fn read_record(
         &more[..]
     };
     let Some(Record::Append(view)) = body_of(raw, salt, offset).and_then(decode) else { return Ok(None) };
-    let Some(id) = shared.registry.id(view.tenant) else { return Ok(None) };
+    let Some(id) = shared.registry.load().id(view.tenant) else { return Ok(None) };
     // A message under another tenant's name than the index has it is damage, not data.
     if tenant.is_some_and(|t| t != id) {
         return Ok(None);

@@ -5,6 +5,7 @@ use super::files::{File, Files};
 use super::index::Index;
 use super::options::StoreOptions;
 use super::stats::{Counters, set};
+use arc_swap::ArcSwap;
 use mast_core::ids::{OpId, ShardIx};
 use mast_core::store::port::{CommitResult, Committed, Durability, Read, ReadResult, Refusal, Write};
 use mast_core::tenant::registry::Registry;
@@ -323,7 +324,8 @@ pub struct Spare {
 pub struct Shared {
     pub(super) options: StoreOptions,
     pub(super) files: Arc<dyn Files>,
-    pub(super) registry: Registry,
+    /// The tenants that are served now.
+    pub(super) registry: ArcSwap<Registry>,
     pub(super) queue: Queue,
     pub(super) reads: ReadQueue,
     pub(super) bell: Bell,

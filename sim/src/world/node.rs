@@ -11,6 +11,7 @@ use mast_core::shard::input::{Effect, Input, LogEvent, Outbox, Step};
 use mast_core::shard::peer::PeerMsg;
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::{CommitResult, Restored, Write};
+use mast_core::tenant::Tenancy;
 use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now, Wall};
 use std::collections::VecDeque;
@@ -49,6 +50,11 @@ impl World {
         Now { mono: Mono(self.now), wall: Wall(wall) }
     }
 
+    /// The tenants, and the rules of this time.
+    pub(super) fn tenancy(&self) -> Tenancy {
+        Tenancy { registry: self.registry.clone(), rules: Rules::shared(self.ledger.rights.acl(self.now)) }
+    }
+
     /// Starts the process: shards are made, then told what the store holds, in any order.
     pub(super) fn boot(&mut self) {
         let now = self.clock();
@@ -61,9 +67,8 @@ impl World {
                 shards: count,
                 seed: self.draw.bits(),
                 interest_seed,
-                registry: self.registry.clone(),
                 settings: Settings::clone(&self.settings),
-                rules: Rules::shared(self.ledger.rights.acl(self.now)),
+                tenancy: self.tenancy(),
             };
             shards.push(Shard::new(config, now));
         }

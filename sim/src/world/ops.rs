@@ -9,7 +9,6 @@ use crate::facts::{End, Fact};
 use crate::scenario::{Fault, Op, WillSpec};
 use mast_core::settings::Settings;
 use mast_core::shard::input::Input;
-use mast_core::tenant::rules::Rules;
 use std::sync::Arc;
 
 /// Starts of packets that no client may send.
@@ -165,8 +164,8 @@ impl World {
         self.marks.hit("rights changed");
         for shard in 0..self.scenario.topology.shards {
             let settings = Box::new(Settings::clone(&self.settings));
-            let rules = Rules::shared(self.ledger.rights.acl(self.now));
-            self.tell(Told { shard, input: Input::Reconfigure { settings, rules } });
+            let tenancy = self.tenancy();
+            self.tell(Told { shard, input: Input::Reconfigure { settings, tenancy } });
         }
     }
 

@@ -87,12 +87,19 @@ impl Tenants {
         }
     }
 
-    /// Takes in the node's tenants.
+    /// Takes in the node's tenants; those that are not among them are unknown from now on.
     pub fn register(&mut self, registry: &Registry) {
+        for tenant in &mut self.tenants {
+            tenant.id = tenant.id.filter(|id| registry.name(*id) == Some(&*tenant.name));
+        }
+        self.by_id.fill(u32::MAX);
         for id in registry.ids() {
             let Some(name) = registry.name(id) else { continue };
             let slot = self.slot(name);
-            self.tenants[slot as usize].id = Some(id);
+            let tenant = &mut self.tenants[slot as usize];
+            if tenant.id.replace(id) != Some(id) {
+                tenant.floors.fill(Floor::Unknown);
+            }
             let ix = id.0 as usize;
             if self.by_id.len() <= ix {
                 self.by_id.resize(ix + 1, u32::MAX);
