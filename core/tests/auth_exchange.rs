@@ -62,7 +62,7 @@ fn handshake() -> Handshake {
 }
 
 fn identity(name: &str) -> Identity {
-    Identity { tenant: TenantId(0), principal: Some(Box::from(name)), expires: None }
+    Identity::new(TenantId(0), Some(Box::from(name)))
 }
 
 fn accept(name: &str, data: &'static [u8]) -> AuthAnswer {

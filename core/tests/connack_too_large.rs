@@ -109,7 +109,7 @@ fn a_client_that_cannot_be_told_of_its_success_is_closed_and_leaves_nothing() {
         let mut out = Vec::new();
         let progress = handshake.receive(&connect(expiry), &mut Rng::new(1), &mut out);
         assert!(matches!(progress, Progress::Ask(_)));
-        let identity = Identity { tenant: TenantId(0), principal: None, expires: None };
+        let identity = Identity::new(TenantId(0), None);
         let accept = AuthAnswer::Accept { identity, data: None };
         let Progress::Admit(admission) = handshake.authenticated(accept, &mut out) else { panic!("admits") };
 

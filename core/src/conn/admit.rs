@@ -133,6 +133,7 @@ impl Shard {
         session.expiry_secs = expiry;
         session.persistent = session.persistent || expiry > 0;
         session.rights = rights;
+        session.claims.clone_from(&admission.identity.claims);
         session.out.quota = quota;
         session.conn = Some(id);
         session.away = None;

@@ -1,6 +1,7 @@
 //! A client connection inside its shard: what lives as long as the socket.
 
 pub mod handshake;
+pub mod identity;
 pub mod outbuf;
 
 pub(crate) mod acks;

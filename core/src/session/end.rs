@@ -272,6 +272,7 @@ impl Shard {
             expiry_secs: session.expiry_secs,
             away_since: session.away.map(|away| away.since),
             principal: session.principal.clone(),
+            claims: session.claims.clone(),
             will: session.will.as_deref().cloned(),
             kind: 0,
         };

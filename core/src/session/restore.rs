@@ -188,6 +188,7 @@ impl Shard {
         let rights = self.rights_of(tenant, record.principal.as_deref(), &client_id);
         let mut session = Session::new(Mount::new(tenant), record.uid, client_id, record.principal);
         session.rights = rights;
+        session.claims = record.claims;
         session.persistent = record.persistent;
         session.expiry_secs = record.expiry_secs;
         session.epoch = record.epoch;

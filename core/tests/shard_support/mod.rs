@@ -351,7 +351,7 @@ impl Node {
         let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id)];
         let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
         assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
-        let identity = Identity { tenant: self.tenant, principal: None, expires: self.expires };
+        let identity = Identity { expires: self.expires, ..Identity::new(self.tenant, None) };
         let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
         let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
         let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, true).0;

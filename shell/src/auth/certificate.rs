@@ -147,7 +147,7 @@ impl CertificateRule {
             Some(pattern) => Some(fill(pattern, Some(&name))?),
             None => None,
         };
-        Some(User { name, tenant: self.tenant.clone(), client_id, expires: None })
+        Some(User { name, tenant: self.tenant.clone(), client_id, expires: None, ..User::default() })
     }
 }
 
