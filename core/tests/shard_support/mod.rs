@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mast_core::codec::{self, Packet, Version};
-use mast_core::conn::handshake::{AuthAnswer, Handshake, HandshakeConfig, Identity, Progress, shard_of};
+use mast_core::conn::handshake::{
+    AuthAnswer, Claims, Handshake, HandshakeConfig, Identity, Progress, shard_of,
+};
 use mast_core::ids::{ConnId, ShardIx, TenantId};
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
@@ -32,6 +34,15 @@ pub struct Client {
     slot: u32,
 }
 
+/// A will: its payload is "will".
+#[derive(Clone, Debug)]
+pub struct WillOf {
+    pub topic: String,
+    pub qos: u8,
+    /// Seconds; of MQTT 5.
+    pub delay: u32,
+}
+
 /// See the module.
 pub struct Node {
     shards: Vec<Shard>,
@@ -44,6 +55,12 @@ pub struct Node {
     pub tenancy: Tenancy,
     /// Tenant of clients that connect from now on.
     pub tenant: TenantId,
+    /// User of clients that connect from now on.
+    pub user: Option<Box<str>>,
+    /// What the proof of clients that connect from now on says besides.
+    pub claims: Claims,
+    /// Will of clients that connect from now on.
+    pub will: Option<WillOf>,
     log: Vec<CommittedEntry>,
     keys: BTreeMap<Key, (bytes::Bytes, u64)>,
     head: u64,
@@ -93,6 +110,9 @@ impl Node {
                 ..Tenancy::default()
             },
             tenant: TenantId(0),
+            user: None,
+            claims: Claims::default(),
+            will: None,
             log: Vec::new(),
             keys: BTreeMap::new(),
             head: 0,
@@ -160,6 +180,24 @@ impl Node {
             );
         }
         self.settings = settings;
+    }
+
+    /// New rules come into force on all shards.
+    pub fn rules(&mut self, rules: mast_core::tenant::rules::Rules) {
+        self.tenancy.rules = rules;
+        self.reconfigure(self.settings.clone());
+    }
+
+    /// What clients were denied: client, action, topic, how often, why; in order.
+    pub fn denials(&self) -> Vec<(String, &'static str, String, u64, String)> {
+        let all = self.shards.iter().flat_map(Shard::denials).flat_map(|(_, denials)| denials.iter());
+        let mut all: Vec<_> = all
+            .map(|d| {
+                (d.client_id.to_string(), d.access.as_str(), d.topic.to_string(), d.count, d.why.to_string())
+            })
+            .collect();
+        all.sort_unstable();
+        all
     }
 
     /// Time passes, in steps in which timers run.
@@ -346,12 +384,21 @@ impl Node {
         let (mut rng, mut out) = (Rng::new(1), Vec::new());
         let v5 = version == Version::V5;
         let props = if v5 { [&[5, 0x11][..], &expiry.to_be_bytes()].concat() } else { Vec::new() };
-        let flags = if expiry == 0 { 2 } else { 0 };
+        let mut flags = if expiry == 0 { 2 } else { 0 };
+        let mut will = Vec::new();
+        if let Some(WillOf { topic, qos, delay }) = &self.will {
+            flags |= 4 | qos << 3;
+            if v5 {
+                will = [&[5, 0x18][..], &delay.to_be_bytes()].concat();
+            }
+            will.extend([text(topic), text("will")].concat());
+        }
         let level = if v5 { 5 } else { 4 };
-        let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id)];
+        let body: [&[u8]; 5] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id), &will];
         let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
         assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
-        let identity = Identity { expires: self.expires, ..Identity::new(self.tenant, None) };
+        let identity = Identity { expires: self.expires, ..Identity::new(self.tenant, self.user.clone()) };
+        let identity = Identity { claims: self.claims.clone(), ..identity };
         let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
         let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
         let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, true).0;
