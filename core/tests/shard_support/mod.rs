@@ -13,6 +13,7 @@ use mast_core::ids::{ConnId, ShardIx, TenantId};
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, Outbox, Step};
+use mast_core::shard::peer::PeerMsg;
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::key::Key;
 use mast_core::store::port::{
@@ -73,6 +74,14 @@ pub struct Node {
     pub damaged: BTreeSet<Vec<u8>>,
     /// Commits with an append so far.
     pub appends: usize,
+    /// What a shard that does not read its mail has not read.
+    unread: BTreeMap<u16, Vec<Unread>>,
+}
+
+/// Mail of a shard: what others and the store tell it.
+enum Unread {
+    Peer(ShardIx, PeerMsg),
+    Committed(Arc<Committed>),
 }
 
 /// A packet of 3.x or 5 from its first byte and what follows its length.
@@ -92,7 +101,7 @@ pub fn packet(first: u8, body: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-fn text(s: &str) -> Vec<u8> {
+pub fn text(s: &str) -> Vec<u8> {
     [&(s.len() as u16).to_be_bytes(), s.as_bytes()].concat()
 }
 
@@ -121,6 +130,7 @@ impl Node {
             stalled: BTreeSet::new(),
             damaged: BTreeSet::new(),
             appends: 0,
+            unread: BTreeMap::new(),
         };
         node.start(shards);
         node
@@ -228,6 +238,26 @@ impl Node {
         }
     }
 
+    /// The shard reads its sockets from now on, but not its mail.
+    pub fn leave_mail(&mut self, shard: u16) {
+        self.unread.insert(shard, Vec::new());
+    }
+
+    /// The shard reads its mail again.
+    pub fn read_mail(&mut self, shard: u16) {
+        for mail in self.unread.remove(&shard).unwrap_or_default() {
+            self.mail(shard, mail);
+        }
+    }
+
+    fn mail(&mut self, shard: u16, mail: Unread) {
+        match (self.unread.get_mut(&shard), mail) {
+            (Some(unread), mail) => unread.push(mail),
+            (None, Unread::Peer(from, msg)) => self.give(shard, Input::Peer { from, msg }),
+            (None, Unread::Committed(batch)) => self.give(shard, Input::Committed(batch)),
+        }
+    }
+
     /// Memory is short.
     pub fn relieve(&mut self) {
         for shard in 0..self.shards.len() as u16 {
@@ -253,7 +283,7 @@ impl Node {
                 self.versions.remove(&Client { shard, slot: conn.idx });
                 self.give(shard, Input::Closed { conn });
             }
-            Effect::Peer { to, msg } => self.give(to.0, Input::Peer { from: ShardIx(shard), msg }),
+            Effect::Peer { to, msg } => self.mail(to.0, Unread::Peer(ShardIx(shard), msg)),
             Effect::Commit { op, writes, .. } => {
                 let result = self.commit(writes);
                 self.give(shard, Input::CommitDone { op, result });
@@ -296,7 +326,7 @@ impl Node {
         let upto = Seq(self.head);
         let committed = Arc::new(Committed { partition: PARTITION, entries, upto });
         for shard in 0..self.shards.len() as u16 {
-            self.give(shard, Input::Committed(Arc::clone(&committed)));
+            self.mail(shard, Unread::Committed(Arc::clone(&committed)));
         }
         CommitResult::Done { last: upto }
     }
