@@ -1,4 +1,4 @@
-//! TLS for listeners: configuration from files, reload without a drop, names from client certificates.
+//! TLS for listeners: configuration from files, reload without a drop.
 
 use std::{
     io,
@@ -15,7 +15,6 @@ use rustls::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
-use x509_parser::{extensions::GeneralName, prelude::FromDer};
 
 use crate::config::{TlsFiles, UsernameFrom};
 
@@ -28,19 +27,6 @@ pub enum TlsError {
     Pair { cert: PathBuf, key: PathBuf, problem: String },
     #[error("TLS: {0}")]
     Setup(String),
-}
-
-/// Why a client certificate gives no user name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CertNameError {
-    #[error("the client certificate cannot be parsed")]
-    Unparsable,
-    #[error("the client certificate has no such name")]
-    Missing,
-    #[error("the client certificate has several common names")]
-    Ambiguous,
-    #[error("the name in the client certificate is not plain text")]
-    BadText,
 }
 
 /// What was made from one set of files.
@@ -191,42 +177,4 @@ fn file(path: &Path, e: &pem::Error) -> TlsError {
         other => other.to_string(),
     };
     TlsError::File { path: path.to_owned(), problem }
-}
-
-/// The user name that a client certificate stands for; `None` where certificates give none.
-pub fn user_name(cert: &CertificateDer<'_>, from: UsernameFrom) -> Result<Option<String>, CertNameError> {
-    let (_, parsed) =
-        x509_parser::certificate::X509Certificate::from_der(cert).map_err(|_| CertNameError::Unparsable)?;
-    let name = match from {
-        UsernameFrom::None => return Ok(None),
-        UsernameFrom::Cn => {
-            let mut names = parsed.subject().iter_common_name();
-            let name = names.next().ok_or(CertNameError::Missing)?;
-            if names.next().is_some() {
-                return Err(CertNameError::Ambiguous);
-            }
-            name.as_str().map_err(|_| CertNameError::BadText)?.to_owned()
-        }
-        UsernameFrom::San => {
-            let names = parsed.subject_alternative_name().map_err(|_| CertNameError::Unparsable)?;
-            let names = names.ok_or(CertNameError::Missing)?;
-            let text = names.value.general_names.iter().find_map(|n| match n {
-                GeneralName::DNSName(t) | GeneralName::RFC822Name(t) | GeneralName::URI(t) => {
-                    Some((*t).to_owned())
-                }
-                GeneralName::OtherName(..)
-                | GeneralName::X400Address(_)
-                | GeneralName::DirectoryName(_)
-                | GeneralName::EDIPartyName(_)
-                | GeneralName::IPAddress(_)
-                | GeneralName::RegisteredID(_)
-                | GeneralName::Invalid(..) => None,
-            });
-            text.ok_or(CertNameError::Missing)?
-        }
-    };
-    if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
-        return Err(CertNameError::BadText);
-    }
-    Ok(Some(name))
 }

@@ -16,7 +16,8 @@ use rustls::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
-use super::tls::{CertNameError, TlsListener, user_name};
+use super::tls::TlsListener;
+use crate::auth::{CertificateNameError, CertificateNames};
 use crate::config::{TlsFiles, UsernameFrom};
 
 struct Authority {
@@ -102,6 +103,10 @@ impl Setup {
             alpn_required: false,
         }
     }
+}
+
+fn user_name(cert: &[u8], from: UsernameFrom) -> Result<Option<String>, CertificateNameError> {
+    CertificateNames::read(cert)?.user_name(from)
 }
 
 /// Connects; gives the user name the server sees and the protocol agreed on.
@@ -243,5 +248,5 @@ fn names_come_from_where_they_are_asked_for() {
     assert_eq!(user_name(&cert, UsernameFrom::Cn), Ok(Some("cn of dev1.example".into())));
     assert_eq!(user_name(&cert, UsernameFrom::San), Ok(Some("dev1.example".into())));
     let garbage = CertificateDer::from(vec![1, 2, 3]);
-    assert_eq!(user_name(&garbage, UsernameFrom::Cn), Err(CertNameError::Unparsable));
+    assert_eq!(user_name(&garbage, UsernameFrom::Cn), Err(CertificateNameError::Unparsable));
 }
