@@ -31,7 +31,7 @@ pub fn log(config: &Config, listeners: &[OpenListener]) {
 
 /// Remarks on settings that are easy to get wrong.
 pub fn advice(config: &Config) -> Vec<String> {
-    let mut advice = Vec::new();
+    let mut advice = config.remarks.clone();
     let open: Vec<&str> = config
         .listeners
         .iter()
