@@ -11,7 +11,7 @@ use crate::driver::socket::{Got, Registered};
 use crate::driver::transport::{Flow, Transport};
 use crate::listen::admission::{Admitted, Refusal};
 use crate::listen::proxy::{self, Parsed};
-use crate::listen::tls::TlsListener;
+use crate::listen::tls::{self, TlsListener};
 use crate::listen::ws::{Handshake as WsHandshake, Upgrade};
 use crate::listen::ws_codec::WsCodec;
 use crate::obs::log::ClientText;
@@ -42,7 +42,7 @@ pub struct Greeter {
 fn refused_certificate(error: io::Error) -> Ended {
     match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
         Some(why @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)) => {
-            Ended::Refused(format!("client certificate: {why}"))
+            Ended::Refused(format!("client certificate: {}", tls::explain(why)))
         }
         Some(_) | None => Ended::Io(error),
     }

@@ -122,7 +122,7 @@ fn load(files: &TlsFiles, protocol: &[u8]) -> Result<Loaded, TlsError> {
     let mut plain = builder.with_single_cert(certs, key).map_err(|e| TlsError::Pair {
         cert: files.cert.clone(),
         key: files.key.clone(),
-        problem: e.to_string(),
+        problem: explain(&e),
     })?;
     // Tickets instead of a cache: their keys rotate by themselves, and they cost no memory. Early data stays off,
     // because it can be replayed.
@@ -131,6 +131,18 @@ fn load(files: &TlsFiles, protocol: &[u8]) -> Result<Loaded, TlsError> {
     let mut with_alpn = plain.clone();
     with_alpn.alpn_protocols = vec![protocol.to_vec()];
     Ok(Loaded { with_alpn: Arc::new(with_alpn), plain: Arc::new(plain), files: files.clone() })
+}
+
+/// What is wrong, in words that lead somewhere.
+pub fn explain(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    // The library below has no word for it that it would hand out.
+    if text.contains("UnsupportedCertVersion") {
+        return "this certificate is of X.509 version 1, and TLS takes version 3 alone: issue it again with \
+                extensions (with `openssl x509 -req`, give an -extfile)"
+            .to_owned();
+    }
+    text
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
