@@ -365,9 +365,7 @@ impl Engine for AllInOne {
         self.context.shards_health.ready();
         self.look_at_store();
         for listener in self.closed_doors.drain(..) {
-            let name = listener.settings.name.clone();
-            let started = self.acceptor.listen(listener);
-            self.loops.extend(started.map_err(|e| format!("listener {name}: {e}"))?);
+            self.loops.extend(self.acceptor.listen(listener).map_err(|e| e.to_string())?);
         }
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use mast_core::codec::{self, Packet, Version};
 use mast_core::conn::handshake::{
-    AuthAnswer, Claims, Handshake, HandshakeConfig, Identity, Progress, shard_of,
+    Admission, AuthAnswer, Claims, Handshake, HandshakeConfig, Identity, Progress, shard_of,
 };
-use mast_core::ids::{ConnId, ShardIx, TenantId};
+use mast_core::ids::{ConnId, OpId, ShardIx, TenantId};
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, Outbox, Step};
 use mast_core::shard::peer::PeerMsg;
-use mast_core::shard::{Shard, ShardConfig};
+use mast_core::shard::{Census, Shard, ShardConfig};
 use mast_core::store::key::Key;
 use mast_core::store::port::{
     CommitResult, Committed, CommittedEntry, LogEntry, LogPage, LogRead, Read, ReadResult, Restored, Write,
@@ -74,6 +74,10 @@ pub struct Node {
     pub damaged: BTreeSet<Vec<u8>>,
     /// Commits with an append so far.
     pub appends: usize,
+    /// Authentication methods that are offered.
+    pub auth_methods: Vec<Box<str>>,
+    /// Operations of questions about clients that authenticate again, in order.
+    pub asked: Vec<OpId>,
     /// What a shard that does not read its mail has not read.
     unread: BTreeMap<u16, Vec<Unread>>,
 }
@@ -130,6 +134,8 @@ impl Node {
             stalled: BTreeSet::new(),
             damaged: BTreeSet::new(),
             appends: 0,
+            auth_methods: Vec::new(),
+            asked: Vec::new(),
             unread: BTreeMap::new(),
         };
         node.start(shards);
@@ -292,11 +298,8 @@ impl Node {
                 let result = self.read(&read);
                 self.give(shard, Input::ReadDone { op, result });
             }
-            Effect::Pause { .. }
-            | Effect::Resume { .. }
-            | Effect::Auth { .. }
-            | Effect::Floor { .. }
-            | Effect::Log(_) => {}
+            Effect::Auth { op, .. } => self.asked.push(op),
+            Effect::Pause { .. } | Effect::Resume { .. } | Effect::Floor { .. } | Effect::Log(_) => {}
         }
     }
 
@@ -404,13 +407,7 @@ impl Node {
 
     /// The same, where the shard may refuse.
     pub fn try_connect(&mut self, version: Version, client_id: &str, expiry: u32) -> Client {
-        let config = HandshakeConfig {
-            settings: Arc::new(self.settings.clone()),
-            max_connect_packet: 1000,
-            connect_deadline_ms: 1000,
-            auth_methods: Arc::from([]),
-        };
-        let mut machine = Handshake::new(Arc::new(config), self.now.mono);
+        let mut machine = self.handshake();
         let (mut rng, mut out) = (Rng::new(1), Vec::new());
         let v5 = version == Version::V5;
         let props = if v5 { [&[5, 0x11][..], &expiry.to_be_bytes()].concat() } else { Vec::new() };
@@ -431,7 +428,24 @@ impl Node {
         let identity = Identity { claims: self.claims.clone(), ..identity };
         let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
         let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
-        let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, true).0;
+        self.admit(version, admission)
+    }
+
+    /// A handshake with the node's settings.
+    pub fn handshake(&self) -> Handshake {
+        let config = HandshakeConfig {
+            settings: Arc::new(self.settings.clone()),
+            max_connect_packet: 1000,
+            connect_deadline_ms: 1000,
+            auth_methods: self.auth_methods.clone().into(),
+        };
+        Handshake::new(Arc::new(config), self.now.mono)
+    }
+
+    /// Gives a client whose handshake is over to its shard.
+    pub fn admit(&mut self, version: Version, admission: Box<Admission>) -> Client {
+        let shards = self.shards.len() as u16;
+        let shard = shard_of(admission.identity.tenant, &admission.client_id, shards, true).0;
         let slot =
             (0..).find(|slot| !self.versions.contains_key(&Client { shard, slot: *slot })).expect("a slot");
         let client = Client { shard, slot };
@@ -439,6 +453,18 @@ impl Node {
         self.inbox.remove(&client);
         self.give(shard, Input::Admit { conn: client.id(), admission });
         client
+    }
+
+    /// Answers the oldest question about a client of its shard that authenticates again.
+    pub fn answer(&mut self, client: Client, answer: AuthAnswer) {
+        assert!(!self.asked.is_empty(), "nothing was asked");
+        let op = self.asked.remove(0);
+        self.give(client.shard, Input::AuthDone { op, answer });
+    }
+
+    /// What each shard holds.
+    pub fn census(&self) -> Vec<Census> {
+        self.shards.iter().map(Shard::census).collect()
     }
 
     pub fn is_open(&self, client: Client) -> bool {
