@@ -101,7 +101,6 @@ impl Verdict {
         reserved.then_some(Verdict::RESERVED)
     }
 
-
     /// Where there are no rules.
     pub const OPEN: Verdict = Verdict { allowed: true, layer: Layer::Open, rule: None };
     /// A topic that no client may publish to, whatever rules say.

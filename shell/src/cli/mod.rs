@@ -1,5 +1,6 @@
 //! The command line.
 
+mod authz;
 mod client;
 mod config;
 mod doctor;
@@ -47,6 +48,11 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: config::ConfigCommand,
+    },
+    /// Explain what clients may do.
+    Authz {
+        #[command(subcommand)]
+        command: authz::AuthzCommand,
     },
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
@@ -136,6 +142,7 @@ pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
             )),
         },
         Some(Command::Config { command }) => config::run(command),
+        Some(Command::Authz { command }) => authz::run(command),
         Some(Command::Passwd(args)) => passwd::run(args),
         Some(Command::Sub(args)) => client::sub(*args),
         Some(Command::Pub(args)) => client::publish(*args),

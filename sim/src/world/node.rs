@@ -52,7 +52,10 @@ impl World {
 
     /// The tenants, and the rules of this time.
     pub(super) fn tenancy(&self) -> Tenancy {
-        Tenancy { registry: self.registry.clone(), rules: Rules::shared(self.ledger.rights.acl(self.now)) }
+        Tenancy {
+            registry: self.registry.clone(),
+            rules: self.ledger.rights.rules(self.now, &self.registry),
+        }
     }
 
     /// Starts the process: shards are made, then told what the store holds, in any order.
