@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mast_core::ask::{Answer, Ask};
 use mast_core::codec::{self, Packet, Version};
 use mast_core::conn::handshake::{AuthAnswer, Handshake, HandshakeConfig, Identity, Progress, shard_of};
 use mast_core::ids::{ConnId, ShardIx, TenantId};
@@ -42,6 +43,7 @@ pub struct Node {
     pub expires: Option<Wall>,
     /// The tenants of the node.
     pub tenancy: Tenancy,
+    answer: Option<Answer>,
     /// Tenant of clients that connect from now on.
     pub tenant: TenantId,
     log: Vec<CommittedEntry>,
@@ -92,6 +94,7 @@ impl Node {
                 registry: Registry::new(&["default"]).expect("a tenant"),
                 ..Tenancy::default()
             },
+            answer: None,
             tenant: TenantId(0),
             log: Vec::new(),
             keys: BTreeMap::new(),
@@ -190,6 +193,17 @@ impl Node {
         }
     }
 
+    /// What a shard answers.
+    pub fn ask(&mut self, shard: u16, ask: Ask) -> Answer {
+        self.give(shard, Input::Ask { token: 1, ask });
+        self.answer.take().expect("an answer")
+    }
+
+    /// Keys of the store.
+    pub fn stored(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Memory is short.
     pub fn relieve(&mut self) {
         for shard in 0..self.shards.len() as u16 {
@@ -229,6 +243,7 @@ impl Node {
             | Effect::Auth { .. }
             | Effect::Floor { .. }
             | Effect::Log(_) => {}
+            Effect::Answer { answer, .. } => self.answer = Some(answer),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod admin;
 mod client;
 mod config;
 mod doctor;
@@ -60,6 +61,18 @@ enum Command {
     Doctor(ConfigArgs),
     /// Copy what is intact of a damaged store to a new data directory.
     Salvage(salvage::SalvageArgs),
+    /// List, make and delete tenants of a running broker.
+    Tenant(admin::TenantArgs),
+    /// List, make, change and delete users of a tenant.
+    User(Box<admin::UserArgs>),
+    /// List, make and revoke tokens of the API.
+    Token(admin::TokenArgs),
+    /// List sessions, disconnect clients, delete sessions.
+    Session(admin::SessionArgs),
+    /// List, read and delete retained messages.
+    Retained(admin::RetainedArgs),
+    /// Who changed what.
+    Audit(admin::AuditArgs),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.
@@ -108,6 +121,11 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// Of a file alone.
+    fn of_file(config: Option<PathBuf>) -> Self {
+        Self { config, data_dir: None, port: None, shards: None, log_level: None }
+    }
+
     /// The sources of the configuration for this process.
     pub fn sources(self) -> Sources {
         let mut flags = Vec::new();
@@ -142,6 +160,12 @@ pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
         Some(Command::Bench(args)) => client::bench(*args),
         Some(Command::Doctor(args)) => doctor::run(args),
         Some(Command::Salvage(args)) => salvage::run(args),
+        Some(Command::Tenant(args)) => admin::tenant(args),
+        Some(Command::User(args)) => admin::user(*args),
+        Some(Command::Token(args)) => admin::token(args),
+        Some(Command::Session(args)) => admin::session(args),
+        Some(Command::Retained(args)) => admin::retained(args),
+        Some(Command::Audit(args)) => admin::audit(args),
         Some(Command::Completion { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);
