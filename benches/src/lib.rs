@@ -100,7 +100,7 @@ impl Bench {
         let mut out = Vec::new();
         let mut rng = Rng::new(1);
         let Progress::Ask(_) = machine.receive(&bytes, &mut rng, &mut out) else { panic!("asks") };
-        let identity = Identity { tenant: TenantId(0), principal: None, expires: None };
+        let identity = Identity::new(TenantId(0), None);
         let Progress::Admit(admission) =
             machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out)
         else {

@@ -380,6 +380,7 @@ pub fn settings_of(config: &Config) -> Settings {
         max_group_members: count(limits.max_group_members),
         step_budget: 4096,
         sys_interval_ms: millis(mqtt.sys_interval),
+        ..Settings::default()
     }
 }
 
@@ -400,9 +401,7 @@ impl Engine for AllInOne {
         }
         self.context.door.store(Some(Arc::clone(&self.context.admin)));
         for listener in self.closed_doors.drain(..) {
-            let name = listener.settings.name.clone();
-            let started = self.acceptor.listen(listener);
-            self.loops.extend(started.map_err(|e| format!("listener {name}: {e}"))?);
+            self.loops.extend(self.acceptor.listen(listener).map_err(|e| e.to_string())?);
         }
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();

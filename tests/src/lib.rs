@@ -15,6 +15,7 @@ pub mod registry;
 pub mod slow;
 pub mod store;
 pub mod transcript;
+pub mod twin;
 pub mod ws;
 
 pub use api::Api;

@@ -5,10 +5,11 @@
 use crate::codec::{
     self, Auth, ConnAck, Connect, Packet, Property, Props, PropsBuf, Reason, Version, Violation,
 };
+pub use crate::conn::identity::{Attributes, Claims, Identity};
 use crate::ids::TenantId;
 use crate::rng::Rng;
 use crate::settings::Settings;
-use crate::time::{Mono, Wall};
+use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -26,17 +27,6 @@ pub struct HandshakeConfig {
     pub connect_deadline_ms: u64,
     /// Authentication methods (MQTT 5, 4.12) that the authenticator speaks.
     pub auth_methods: Arc<[Box<str>]>,
-}
-
-/// Who a connection is, as authentication found it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The tenant: never from anything that the client asserts in a topic or property.
-    pub tenant: TenantId,
-    /// The user; `None` = anonymous. Owns the sessions that it makes.
-    pub principal: Option<Box<str>>,
-    /// When the proof ends (a token's expiry): so does the connection. `None` = never.
-    pub expires: Option<Wall>,
 }
 
 /// What authentication is asked.

@@ -2,12 +2,14 @@
 
 use crate::codec::{self, Packet, PacketType, Property, PropsBuf, Reason, Version, Violation};
 use crate::conn::handshake::AuthQuestion;
+use crate::conn::identity::Claims;
 use crate::conn::{Conn, Phase};
 use crate::ids::{ConnId, SessionId};
 use crate::session::plane::Plane;
 use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::ops::Op;
+use crate::subscribe::fence::Fence;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -122,8 +124,11 @@ impl Shard {
                     return buf.len();
                 }
             };
-            at += frame.total;
             let (session, version) = (conn.session, conn.version);
+            if frame.first >> 4 == PacketType::Subscribe as u8 && !self.may_subscribe(id) {
+                return at;
+            }
+            at += frame.total;
             // Whole packets count as life; a trickle of bytes does not.
             let now = self.plane.now.mono;
             if let Some(conn) = self.plane.conn(id) {
@@ -218,6 +223,7 @@ impl Shard {
             AuthAnswer::Accept { identity, data } => {
                 let same = self.plane.conn(id).map(|c| (c.mount.tenant(), c.username.clone()));
                 let expires = identity.expires;
+                let claims = identity.claims;
                 if same != Some((identity.tenant, identity.principal)) {
                     // Another identity may not slip into a running session.
                     self.disconnect(id, Reason::NOT_AUTHORIZED);
@@ -227,6 +233,7 @@ impl Shard {
                 if let Some(conn) = self.plane.conn(id) {
                     conn.expires = expires;
                 }
+                self.claim_anew(id, claims);
                 (Reason::SUCCESS, data)
             }
             AuthAnswer::Refuse { reason } => {
@@ -245,6 +252,22 @@ impl Shard {
         if failed {
             self.disconnect(id, Reason::UNSPECIFIED_ERROR);
         }
+    }
+
+    /// The proof of a running connection says other things than it did.
+    fn claim_anew(&mut self, id: ConnId, claims: Claims) {
+        let Some(session_id) = self.plane.conn(id).map(|c| c.session) else { return };
+        let Some(session) = self.plane.session(session_id) else { return };
+        // The address is the connection's, whatever its proof.
+        let claims = Claims { source: session.claims.source, ..claims };
+        if session.claims == claims {
+            return;
+        }
+        session.claims = claims;
+        let (tenant, user) = (session.mount.tenant(), session.principal.clone());
+        let (client_id, claims) = (session.client_id.clone(), session.claims.clone());
+        let rights = self.rights_of(tenant, user.as_deref(), &client_id, &claims);
+        self.give_rights(session_id, rights);
     }
 
     /// Marks a connection whose held bytes may be processable again.
@@ -276,7 +299,10 @@ fn complete_frame<'a>(hold: &mut Vec<u8>, mut bytes: &'a [u8]) -> &'a [u8] {
 
 /// True if the next packet of the connection may be handled now.
 fn may_process(conn: &Conn) -> bool {
-    conn.phase == Phase::Online && conn.appends_total < APPENDS_MAX && !acks_block(conn)
+    conn.phase == Phase::Online
+        && conn.appends_total < APPENDS_MAX
+        && conn.fence != Fence::Waiting
+        && !acks_block(conn)
 }
 
 /// A 3.x client knows no Receive Maximum, so we stop reading where an MQTT 5 client would have to stop sending.

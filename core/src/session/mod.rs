@@ -10,12 +10,13 @@ pub(crate) mod plane;
 pub(crate) mod record;
 pub(crate) mod replays;
 pub(crate) mod restore;
+pub(crate) mod rights;
 pub(crate) mod storing;
 pub(crate) mod will;
 
 use crate::authz::Principal;
 use crate::codec::SubOptions;
-use crate::conn::handshake::Admission;
+use crate::conn::handshake::{Admission, Claims};
 use crate::ids::{ConnId, SessionId, SessionUid};
 use crate::message::QoS;
 use crate::session::feed::Feed;
@@ -95,6 +96,8 @@ pub(crate) struct Session {
     pub client_id: Box<str>,
     /// The user that owns it; `None` = anonymous.
     pub principal: Option<Box<str>>,
+    /// What the proof of its last connection says besides.
+    pub claims: Claims,
     /// Its rules; `None` = everything is allowed.
     pub rights: Option<Box<Principal>>,
     /// Session Expiry Interval, seconds; `u32::MAX` = never.
@@ -169,6 +172,7 @@ impl Session {
             persistent: false,
             client_id,
             principal,
+            claims: Claims::default(),
             rights: None,
             expiry_secs: 0,
             epoch: 0,

@@ -2,19 +2,24 @@
 //! version does not know is reported and left alone, never guessed at.
 
 use crate::codec::SubOptions;
+use crate::conn::identity::{Attributes, Claims};
 use crate::ids::SessionUid;
 use crate::message::QoS;
 use crate::session::will::Will;
 use crate::store::position::{Partition, Position, Seq};
 use crate::time::Wall;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::net::IpAddr;
 
 /// Format of the values in this file.
 const FORMAT: u8 = 1;
 /// Format of filters and cursors, which know replays; they are read in both.
 const FORMAT_REPLAYS: u8 = 2;
+/// Format of a session whose owner's proof said more than a name.
+const FORMAT_CLAIMS: u8 = 2;
 
 /// Value of [`crate::store::key::Space::Session`].
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +34,8 @@ pub(crate) struct SessionRecord {
     /// Since when it is away; `None` = connected.
     pub away_since: Option<Wall>,
     pub principal: Option<Box<str>>,
+    /// What rules ask about while it is away.
+    pub claims: Claims,
     pub will: Option<Will>,
     /// Client kind, for retention by kind.
     pub kind: u8,
@@ -120,6 +127,26 @@ impl Out {
             self.u64(seq.0);
         }
     }
+
+    fn claims(&mut self, claims: &Claims) {
+        self.u8(u8::from(claims.superuser));
+        let attributes = claims.attributes.as_deref().into_iter().flatten();
+        self.u32(attributes.clone().count() as u32);
+        for (name, value) in attributes {
+            self.bytes(name.as_bytes());
+            self.bytes(value.as_bytes());
+        }
+        let groups = claims.groups.as_deref().unwrap_or_default();
+        self.u32(groups.len() as u32);
+        for group in groups {
+            self.bytes(group.as_bytes());
+        }
+        match claims.source {
+            None => self.bytes(&[]),
+            Some(IpAddr::V4(ip)) => self.bytes(&ip.octets()),
+            Some(IpAddr::V6(ip)) => self.bytes(&ip.octets()),
+        }
+    }
 }
 
 /// Reads them back; `None` where the value ends too early.
@@ -159,6 +186,31 @@ impl<'a> In<'a> {
         }
         Some(position)
     }
+    fn claims(&mut self) -> Option<Claims> {
+        let superuser = self.u8()? != 0;
+        let mut attributes = Attributes::new();
+        for _ in 0..self.u32()? {
+            let name = Box::from(self.str()?);
+            attributes.insert(name, Box::from(self.str()?));
+        }
+        let mut groups: Vec<Box<str>> = Vec::new();
+        for _ in 0..self.u32()? {
+            groups.push(Box::from(self.str()?));
+        }
+        Some(Claims {
+            superuser,
+            attributes: (!attributes.is_empty()).then(|| Arc::new(attributes)),
+            groups: (!groups.is_empty()).then(|| groups.into()),
+            source: match self.bytes()? {
+                [] => None,
+                raw => Some(match raw.len() {
+                    4 => IpAddr::from(<[u8; 4]>::try_from(raw).ok()?),
+                    16 => IpAddr::from(<[u8; 16]>::try_from(raw).ok()?),
+                    _ => return None,
+                }),
+            },
+        })
+    }
     fn format(&mut self) -> Option<()> {
         (self.u8()? == FORMAT).then_some(())
     }
@@ -173,7 +225,9 @@ impl<'a> In<'a> {
 impl SessionRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = Out::default();
-        out.u8(FORMAT);
+        // The address of its last connection is asked for by its will alone.
+        let claims = self.claims.says_something() || self.will.is_some() && self.claims.source.is_some();
+        out.u8(if claims { FORMAT_CLAIMS } else { FORMAT });
         out.u64(self.uid.0);
         out.u64(self.epoch);
         out.u16(self.owner);
@@ -197,12 +251,15 @@ impl SessionRecord {
             out.bytes(&will.props);
             out.bytes(&will.payload);
         }
+        if claims {
+            out.claims(&self.claims);
+        }
         Bytes::from(out.0)
     }
 
     pub fn decode(raw: &[u8]) -> Option<SessionRecord> {
         let mut input = In(raw);
-        input.format()?;
+        let format = input.u8().filter(|f| matches!(*f, FORMAT | FORMAT_CLAIMS))?;
         let uid = SessionUid(input.u64()?);
         let epoch = input.u64()?;
         let owner = input.u16()?;
@@ -228,6 +285,7 @@ impl SessionRecord {
             None
         };
         let persistent = flags & 1 != 0;
+        let claims = if format == FORMAT_CLAIMS { input.claims()? } else { Claims::default() };
         input.end(SessionRecord {
             uid,
             epoch,
@@ -236,6 +294,7 @@ impl SessionRecord {
             expiry_secs,
             away_since,
             principal,
+            claims,
             will,
             kind,
         })
@@ -385,12 +444,14 @@ pub(crate) fn decode_watermark(raw: &[u8]) -> Option<(u64, Position)> {
 mod tests {
     use super::{CursorRecord, FilterRecord, SessionRecord, StoredInflight, StoredReplay};
     use crate::codec::SubOptions;
+    use crate::conn::identity::Claims;
     use crate::ids::SessionUid;
     use crate::message::QoS;
     use crate::session::will::Will;
     use crate::store::position::{Partition, Position, Seq};
     use crate::time::Wall;
     use alloc::boxed::Box;
+    use alloc::sync::Arc;
     use alloc::vec;
 
     #[test]
@@ -403,6 +464,12 @@ mod tests {
             expiry_secs: 60,
             away_since: Some(Wall(99)),
             principal: Some(Box::from("ann")),
+            claims: Claims {
+                superuser: true,
+                attributes: Some(Arc::new([(Box::from("site"), Box::from("berlin"))].into())),
+                groups: Some([Box::from("night"), Box::from("day")].into()),
+                source: Some(core::net::IpAddr::from([192, 0, 2, 7])),
+            },
             will: Some(Will {
                 qos: QoS::ExactlyOnce,
                 retain: true,
@@ -415,10 +482,17 @@ mod tests {
             kind: 0,
         };
         let raw = session.encode();
-        assert_eq!(SessionRecord::decode(&raw), Some(session));
+        assert_eq!(SessionRecord::decode(&raw), Some(session.clone()));
         for n in 0..raw.len() {
             assert_eq!(SessionRecord::decode(&raw[..n]), None);
         }
+        // One that says nothing more is written as it always was.
+        let plain = SessionRecord { claims: Claims::default(), ..session.clone() };
+        let raw = plain.encode();
+        assert_eq!((raw[0], SessionRecord::decode(&raw)), (1, Some(plain)));
+        let source = Some(core::net::IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]));
+        let addressed = SessionRecord { claims: Claims { source, ..Claims::default() }, ..session };
+        assert_eq!(SessionRecord::decode(&addressed.encode()), Some(addressed));
         let filter = FilterRecord {
             owner: SessionUid(7),
             options: SubOptions {

@@ -6,7 +6,7 @@ use crate::auth::{AuthState, Credentials, Denial, Identity as Name, LoginGate, U
 use crate::config::{Authenticator as Link, Config, Listener};
 use arc_swap::ArcSwap;
 use mast_core::codec::Reason;
-use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Identity};
+use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Claims, Identity};
 use mast_core::tenant::registry::Registry;
 use mast_core::time::Now;
 use std::net::IpAddr;
@@ -73,13 +73,19 @@ impl Authenticator {
             allow_anonymous: listener.allow_anonymous,
         };
         match self.gate.decide(&self.state, given, now).await {
-            Ok(Name::Anonymous) => self.identify(listener, None, &client_id),
-            Ok(Name::User(user)) => self.identify(listener, Some(user), &client_id),
+            Ok(Name::Anonymous) => self.identify(listener, None, &client_id, ip),
+            Ok(Name::User(user)) => self.identify(listener, Some(user), &client_id, ip),
             Err(denial) => refuse(reason(denial)),
         }
     }
 
-    fn identify(&self, listener: &Listener, user: Option<User>, client_id: &str) -> AuthAnswer {
+    fn identify(
+        &self,
+        listener: &Listener,
+        user: Option<User>,
+        client_id: &str,
+        ip: Option<IpAddr>,
+    ) -> AuthAnswer {
         let proven = user.as_ref().and_then(|u| u.tenant.as_deref());
         let name = match (proven, listener.tenant.as_deref()) {
             // A door of one tenant is no door for another's users, however good their proof.
@@ -90,17 +96,16 @@ impl Authenticator {
         let Some(tenant) = name.and_then(|name| self.registry.load().id(name)) else {
             return refuse(Reason::NOT_AUTHORIZED);
         };
-        let Some(user) = user else {
-            return AuthAnswer::Accept {
-                identity: Identity { tenant, principal: None, expires: None },
-                data: None,
-            };
-        };
+        let mut identity = Identity::new(tenant, None);
+        identity.claims.source = ip;
+        let Some(user) = user else { return AuthAnswer::Accept { identity, data: None } };
         if user.client_id.as_ref().is_some_and(|pattern| !certificate::matches(pattern, client_id)) {
             return refuse(reason(Denial::ClientId));
         }
-        let principal = Some(user.name.into_boxed_str());
-        AuthAnswer::Accept { identity: Identity { tenant, principal, expires: user.expires }, data: None }
+        identity.principal = Some(user.name.into_boxed_str());
+        identity.expires = user.expires;
+        identity.claims = Claims { source: ip, ..user.claims };
+        AuthAnswer::Accept { identity, data: None }
     }
 }
 

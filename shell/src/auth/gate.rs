@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use mast_core::time::{Now, Wall};
+use mast_core::{
+    conn::handshake::Claims,
+    time::{Now, Wall},
+};
 
 use super::{AuthState, KeyedRate, Login, jwt::Token};
 use crate::{
@@ -45,6 +48,8 @@ pub struct User {
     pub client_id: Option<String>,
     /// When the proof ends, and the connection with it.
     pub expires: Option<Wall>,
+    /// What the proof says besides, for rules. Its address is not looked at: that is the connection's.
+    pub claims: Claims,
 }
 
 /// Who the client is.

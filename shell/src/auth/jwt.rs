@@ -146,6 +146,7 @@ impl JwtVerifier {
             tenant: Some(tenant.to_owned()),
             client_id: None,
             expires: Some(Wall(expires)),
+            ..User::default()
         })
     }
 

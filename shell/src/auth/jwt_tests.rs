@@ -106,6 +106,7 @@ fn a_good_token_names_user_tenant_and_end() {
         tenant: Some("acme".into()),
         client_id: None,
         expires: Some(at(NOW + 60)),
+        ..User::default()
     };
     assert_eq!(s.verify(&token), Token::Accepted(user));
 }

@@ -13,7 +13,8 @@ pub type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
 /// Settings of a store. [`StoreOptions::new`] has the defaults.
 #[derive(Clone)]
 pub struct StoreOptions {
-    /// How many of the sinks are shards. The others, behind them, commit and hear of their commits, and nothing else.
+    /// How many of the sinks are shards. The others, behind them, may commit, but have no say in
+    /// what of the log is needed.
     pub shards: usize,
     /// Size of a journal segment in bytes, preallocated.
     pub segment_bytes: u64,

@@ -34,7 +34,7 @@ impl World {
     fn identity(&self, client: usize) -> Identity {
         let spec = &self.clients[client].spec;
         let principal = Some(Box::from(spec.name.as_str()));
-        Identity { tenant: TenantId(u32::from(spec.tenant)), principal, expires: None }
+        Identity::new(TenantId(u32::from(spec.tenant)), principal)
     }
 
     /// The acceptor's question is answered.
