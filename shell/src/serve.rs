@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    admin::api::wire::Door,
     auth::{AuthError, AuthState, Checked},
     banner,
     config::{Config, ConfigErrors, EXIT_CONFIG, Listener, Sources},
@@ -40,6 +41,8 @@ pub struct Context {
     pub auth: Arc<AuthState>,
     pub metrics: Metrics,
     pub health: Health,
+    /// Where the engine puts its administration once it runs.
+    pub admin: Door,
 }
 
 /// True while everything that must turn does.
@@ -135,12 +138,20 @@ pub fn run<E: Engine + Send + 'static>(
         let doors = banner::doors(&listeners);
         let state =
             HttpState { metrics: metrics.clone(), health: health.clone(), token: config.admin.token.clone() };
-        let router = http::router(state, usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX));
+        let door = Door::default();
+        let max_body = usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX);
+        let router = http::router(state, Arc::clone(&door), max_body);
         for socket in admin {
             tokio::spawn(serve_admin(socket, router.clone()));
         }
-        let context =
-            Context { config: Arc::clone(&config), listeners, auth: Arc::clone(&auth), metrics, health };
+        let context = Context {
+            config: Arc::clone(&config),
+            listeners,
+            auth: Arc::clone(&auth),
+            metrics,
+            health,
+            admin: door,
+        };
         let starting = async {
             let started = tokio::task::spawn_blocking(move || start(context)).await;
             // An error here: the start panicked.
@@ -320,7 +331,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("node.data_dir", old.data_dir != new.data_dir),
         ("admin", old.admin != new.admin),
         ("store", old.store != new.store),
-        ("tenants", old.tenants != new.tenants),
+        ("tenants that are gone", old.tenants.iter().any(|name| !new.tenants.contains(name))),
     ];
     let message = |key: &str| format!("changes of {key} are put in place by a restart");
     changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| message(key)).collect()

@@ -121,7 +121,7 @@ impl LoginGate {
                     self.token(auth, given, now)
                 }
                 Authenticator::Password => {
-                    tried |= given.user.is_some();
+                    tried |= given.user.is_some() && auth.passwords().is_some();
                     self.password(auth, given, now).await
                 }
             };
@@ -168,7 +168,9 @@ impl LoginGate {
         match verifier.verify(given.tenant, user, password).await {
             Login::Accepted(tenant) => {
                 let tenant = tenant.map(|t| t.to_string());
-                Some(Ok(User { name: user.to_owned(), tenant, ..User::default() }))
+                let profile = tenant.as_deref().and_then(|tenant| auth.profile(tenant, user));
+                let client_id = profile.and_then(|profile| profile.client_id);
+                Some(Ok(User { name: user.to_owned(), tenant, client_id, ..User::default() }))
             }
             Login::Refused => Some(Err(Denial::BadUserNameOrPassword)),
             Login::Unknown => None,

@@ -1,4 +1,4 @@
-//! The HTTP endpoint of administration: `/metrics`, `/livez`, `/readyz`.
+//! The HTTP endpoint of administration: `/metrics`, `/livez`, `/readyz`, and the API under `/api/v1`.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -10,6 +10,8 @@ use axum::{
     routing::get,
 };
 use subtle::ConstantTimeEq;
+
+use crate::admin::api::{self, wire::Door};
 
 use super::{
     health::Health,
@@ -25,14 +27,15 @@ pub struct HttpState {
     pub token: Option<String>,
 }
 
-/// The routes; an API can be merged into them.
-pub fn router(state: HttpState, max_body: usize) -> Router {
+/// The routes, those of administration among them.
+pub fn router(state: HttpState, door: Door, max_body: usize) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
-        .layer(DefaultBodyLimit::max(max_body))
         .with_state(state)
+        .merge(api::router(door))
+        .layer(DefaultBodyLimit::max(max_body))
 }
 
 async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
@@ -85,7 +88,7 @@ mod tests {
     async fn ask(state: &HttpState, request: &str) -> String {
         let socket = bind(&[([127, 0, 0, 1], 0).into()]).expect("a free port").pop().expect("one socket");
         let address = socket.local_addr().expect("address");
-        let server = tokio::spawn(serve(socket, router(state.clone(), 1024)));
+        let server = tokio::spawn(serve(socket, router(state.clone(), Door::default(), 1024)));
         let mut client = tokio::net::TcpStream::connect(address).await.expect("connect");
         let text = format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n");
         client.write_all(text.as_bytes()).await.expect("write");

@@ -1,0 +1,201 @@
+//! What puts the objects of administration in force: tells the store, the shards, the acceptors and authentication.
+
+use super::problem::Problem;
+use super::records::{TenantObject, UserObject};
+use super::state::State;
+use crate::accept::{Acceptor, InForce};
+use crate::auth::hash::StoredHash;
+use crate::auth::{AuthState, StoredUser};
+use crate::config::Config;
+use crate::driver::mailbox::{Mail, Mailbox};
+use crate::store::StoreClient;
+use arc_swap::ArcSwap;
+use mast_core::ids::TenantId;
+use mast_core::store::key::Key;
+use mast_core::store::port::CommitResult;
+use mast_core::tenant::Tenancy;
+use mast_core::tenant::registry::{NameError, Registry};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The tenants of the node.
+#[derive(Debug, Default)]
+struct Tenants {
+    /// All that there is something of.
+    all: Registry,
+    /// Of these, those whose clients are let in no more.
+    closed: BTreeSet<TenantId>,
+}
+
+impl Tenants {
+    fn served(&self) -> Registry {
+        self.closed.iter().fold(self.all.clone(), |registry, id| registry.without(*id))
+    }
+}
+
+/// See the module.
+pub struct Control {
+    config: ArcSwap<Config>,
+    tenants: Mutex<Tenants>,
+    auth: Arc<AuthState>,
+    store: StoreClient,
+    acceptor: Arc<Acceptor>,
+    mailboxes: Vec<Arc<Mailbox>>,
+}
+
+/// The tenants of a configuration and of administration, those being deleted among them.
+pub fn registry_of(config: &Config, state: &State) -> Result<Registry, (String, NameError)> {
+    let made = state.tenants.values().map(|kept| kept.value.name.as_str());
+    let mut registry = Registry::default();
+    for name in config.tenants.iter().map(String::as_str).chain(made) {
+        registry = registry.with(name).map_err(|error| (name.to_owned(), error))?;
+    }
+    Ok(registry)
+}
+
+impl Control {
+    pub fn new(
+        config: &Arc<Config>,
+        registry: Registry,
+        state: &State,
+        (auth, store): (Arc<AuthState>, StoreClient),
+        acceptor: Arc<Acceptor>,
+        mailboxes: Vec<Arc<Mailbox>>,
+    ) -> Control {
+        let ending = state.tenants.values().filter(|kept| kept.value.ending);
+        let closed = ending.filter_map(|kept| registry.id(&kept.value.name)).collect();
+        let tenants = Tenants { all: registry, closed };
+        acceptor.authenticator.set_tenants(tenants.served());
+        let config = ArcSwap::new(Arc::clone(config));
+        Control { config, tenants: Mutex::new(tenants), auth, store, acceptor, mailboxes }
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, Tenants> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    /// A tenant that is served.
+    pub fn tenant(&self, name: &str) -> Option<TenantId> {
+        self.tenants().served().id(name)
+    }
+
+    /// The names of all tenants that are served.
+    pub fn tenant_names(&self) -> Vec<String> {
+        let served = self.tenants().served();
+        served.ids().filter_map(|id| served.name(id)).map(str::to_owned).collect()
+    }
+
+    /// Tells all shards the settings, the tenants and their rules as they are now.
+    pub fn tell_shards(&self) {
+        let registry = self.tenants().served();
+        let rules = self.auth.rules(&registry);
+        let config = self.config.load();
+        let settings = crate::engine::settings_of(&config);
+        for mailbox in &self.mailboxes {
+            let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone() };
+            mailbox.push(Mail::Reconfigure(Box::new(settings.clone()), tenancy));
+        }
+    }
+
+    /// Puts a configuration in force; its new tenants come in. Those that it names no more stay until a restart.
+    pub fn reload(&self, config: &Arc<Config>, in_force: InForce) {
+        self.config.store(Arc::clone(config));
+        for name in &config.tenants {
+            // The names were checked with the configuration.
+            self.enter(name);
+        }
+        self.tell_shards();
+        self.acceptor.reconfigure(in_force);
+        self.acceptor.authenticator.set_tenants(self.tenants().served());
+    }
+
+    fn enter(&self, name: &str) {
+        let mut tenants = self.tenants();
+        if let Ok(all) = tenants.all.with(name) {
+            self.store.set_tenants(&all);
+            tenants.all = all;
+        }
+    }
+
+    /// Lets a new tenant in: first the store, then all shards, then the doors. The mailboxes keep the order, so no client
+    /// of it is anywhere before the shards know it.
+    pub fn open_tenant(&self, name: &str) {
+        self.enter(name);
+        self.tell_shards();
+        self.acceptor.authenticator.set_tenants(self.tenants().served());
+    }
+
+    /// Lets no clients of a tenant in any more.
+    pub fn close_tenant(&self, name: &str) -> Option<TenantId> {
+        let mut tenants = self.tenants();
+        let id = tenants.all.id(name)?;
+        tenants.closed.insert(id);
+        let served = tenants.served();
+        drop(tenants);
+        self.acceptor.authenticator.set_tenants(served);
+        self.tell_shards();
+        Some(id)
+    }
+
+    /// Nothing is left of a closed tenant: its number and name are given up.
+    pub fn drop_tenant(&self, id: TenantId) {
+        let mut tenants = self.tenants();
+        tenants.closed.remove(&id);
+        tenants.all = tenants.all.without(id);
+        self.store.set_tenants(&tenants.all);
+    }
+
+    /// The number of a tenant, served or not.
+    pub fn id_of(&self, name: &str) -> Option<TenantId> {
+        self.tenants().all.id(name)
+    }
+
+    /// All keys that the store has under a tenant's name.
+    pub async fn keys_of(&self, name: &str) -> Result<Vec<Key>, Problem> {
+        self.store.keys_of(name).await.map_err(|refusal| Problem::not_stored(&CommitResult::Refused(refusal)))
+    }
+
+    /// Nothing of a deleted tenant's log is needed any more.
+    pub fn end_log(&self, name: &str) {
+        self.store.end_log(name);
+    }
+
+    /// Bytes and messages that the log holds of a tenant.
+    pub fn log_of(&self, tenant: TenantId) -> (u64, u64) {
+        self.store.log_of(tenant)
+    }
+
+    /// Puts the users that are kept in the store in place of the former ones. Blocks for a moment where there are many.
+    pub fn set_users(&self, users: &[UserObject]) -> Result<(), crate::auth::AuthError> {
+        let mut list = Vec::with_capacity(users.len());
+        for user in users.iter().filter(|user| user.enabled) {
+            // It was checked when it was kept.
+            let Ok(hash) = StoredHash::parse(&user.hash) else {
+                tracing::error!(tenant = user.tenant, user = user.name, "the stored hash makes no sense");
+                continue;
+            };
+            list.push(StoredUser {
+                tenant: user.tenant.as_str().into(),
+                name: user.name.clone(),
+                hash,
+                client_id: user.client_id.clone(),
+            });
+        }
+        self.auth.set_stored(list)
+    }
+
+    /// Whether the configuration has a tenant of this name.
+    pub fn is_of_file(&self, tenant: &str) -> bool {
+        self.config.load().tenants.iter().any(|name| name == tenant)
+    }
+}
+
+/// How a tenant of the configuration file is told.
+pub fn tenant_of_file(name: &str) -> TenantObject {
+    TenantObject { name: name.to_owned(), description: String::new(), created: 0, ending: false }
+}
