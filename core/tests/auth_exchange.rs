@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use mast_core::authz::{Action, Conditions, Effect as Says, OrderedRule, QosSet, RuleList, Template};
 use mast_core::codec::{self, Auth, Connect, Packet, PacketType, Property, Props, PropsBuf, Reason, Version};
-use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Handshake, HandshakeConfig, Identity, Progress};
+use mast_core::conn::handshake::{
+    AuthAnswer, AuthQuestion, Claims, Handshake, HandshakeConfig, Identity, Progress,
+};
 use mast_core::ids::{ConnId, OpId, ShardIx, TenantId};
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
@@ -206,6 +209,40 @@ fn a_client_may_authenticate_again_with_the_same_method() {
     let op = running.asked().expect("a question");
     running.give(Input::AuthDone { op, answer: accept("u", b"fine") });
     assert_eq!(said(&running.output()), [steps(PacketType::Auth, 0, b"fine")]);
+}
+
+#[test]
+fn re_authentication_brings_the_rights_of_the_new_proof() {
+    let mut running = Running::start();
+    let mut rule = OrderedRule {
+        name: "crew".into(),
+        origin: "".into(),
+        effect: Says::Allow,
+        action: Action::Publish,
+        topics: vec![Template::parse("t").expect("a filter")],
+        conditions: Conditions::default(),
+        qos: QosSet::ANY,
+        retain: None,
+    };
+    rule.conditions.groups = vec![Template::parse("crew").expect("a pattern")];
+    let mut tenancy =
+        Tenancy { registry: Registry::new(&["default"]).expect("a good name"), ..Tenancy::default() };
+    tenancy.rules.give_ordered(TenantId(0), Arc::new(RuleList::new(vec![rule])));
+    let settings = Box::new(Settings { sys_interval_ms: 0, ..Settings::default() });
+    running.give(Input::Reconfigure { settings, tenancy });
+    let crew = Claims { groups: Some([Box::from("crew")].into()), ..Claims::default() };
+    // The same topic each time: what was found out about it holds for one proof.
+    for (claims, code) in [(None, 0x87), (Some(crew), 0x10), (Some(Claims::default()), 0x87)] {
+        if let Some(claims) = claims {
+            running.give(Input::Received { conn: CONN, bytes: &auth(Reason::REAUTHENTICATE, "STEPS", b"") });
+            let op = running.asked().expect("a question");
+            let identity = Identity { claims, ..identity("u") };
+            running.give(Input::AuthDone { op, answer: AuthAnswer::Accept { identity, data: None } });
+            running.output();
+        }
+        running.give(Input::Received { conn: CONN, bytes: &[0x32, 6, 0, 1, b't', 0, 7, 0] });
+        assert_eq!(running.output(), [0x40, 3, 0, 7, code]);
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Rights {
             && (topic.starts_with("p/")
                 || self.sets.iter().any(|(_, set)| {
                     set.rules.iter().any(|r| r.grant == GrantSpec::Deny && naive_matches(&r.filter, topic))
-                        || set.ordered.iter().any(|r| naive_matches(&r.filter, topic))
+                        || set.ordered.iter().any(|r| naive_matches(&widest(&r.filter), topic))
                 }))
     }
 
@@ -136,17 +136,17 @@ impl Rights {
 
 /// The list as core takes it.
 fn acl(rules: &[RuleSpec]) -> Arc<Acl> {
-        let rules = rules.iter().map(|r| Rule {
-            subject: r.user.clone().map_or(Subject::Pattern, Subject::User),
-            grant: match r.grant {
-                GrantSpec::Read => Grant::Read,
-                GrantSpec::Write => Grant::Write,
-                GrantSpec::ReadWrite => Grant::ReadWrite,
-                GrantSpec::Deny => Grant::Deny,
-            },
-            filter: r.filter.clone(),
-            line: 0,
-        });
+    let rules = rules.iter().map(|r| Rule {
+        subject: r.user.clone().map_or(Subject::Pattern, Subject::User),
+        grant: match r.grant {
+            GrantSpec::Read => Grant::Read,
+            GrantSpec::Write => Grant::Write,
+            GrantSpec::ReadWrite => Grant::ReadWrite,
+            GrantSpec::Deny => Grant::Deny,
+        },
+        filter: r.filter.clone(),
+        line: 0,
+    });
     Arc::new(Acl::new(rules.collect()))
 }
 
@@ -172,6 +172,11 @@ fn made(spec: &OrderedSpec) -> OrderedRule {
         qos: QosSet::ANY,
         retain: None,
     }
+}
+
+/// What a filter can match whoever it is for.
+fn widest(filter: &str) -> String {
+    filter.replace("%c", "+").replace("%u", "+").replace("${home}", "+")
 }
 
 /// Users who have the attribute `home`; one of them one that may not get into a filter.

@@ -2,7 +2,8 @@
 //! stream of their own, so that a seed without them means what it meant before.
 
 use super::{
-    AboutSpec, ClientSpec, Fault, FilterSpec, GrantSpec, Op, OrderedSpec, Role, RuleSpec, Scenario, TimedFault, TimedOp, TimedRules,
+    AboutSpec, ClientSpec, Fault, FilterSpec, GrantSpec, Op, OrderedSpec, Role, RuleSpec, Scenario,
+    TimedFault, TimedOp, TimedRules,
 };
 use crate::draw::Draw;
 use crate::rights::PROTECTED;
@@ -172,7 +173,8 @@ fn ordered(d: &mut Draw) -> OrderedSpec {
         2 => AboutSpec::All,
         _ => AboutSpec::Receive,
     };
-    let filters = ["p/0", "p/1", "p/+", "p/#", "p/%c/#", "p/%u/x", "p/${home}/x", "p/${home}/+", "+/${home}/x"];
+    let filters =
+        ["p/0", "p/1", "p/+", "p/#", "p/%c/#", "p/%u/x", "p/${home}/x", "p/${home}/+", "+/${home}/x"];
     let other = !allow && d.chance(8);
     OrderedSpec {
         node: d.chance(35),
