@@ -107,6 +107,7 @@ impl Marks {
             PeerMsg::GroupRecall { .. } => self.hit("a group member was recalled"),
             PeerMsg::Full { full: true, .. } => self.hit("a session was full on another shard"),
             PeerMsg::Full { full: false, .. }
+            | PeerMsg::Fence { .. }
             | PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }

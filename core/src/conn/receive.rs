@@ -9,6 +9,7 @@ use crate::session::plane::Plane;
 use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::ops::Op;
+use crate::subscribe::fence::Fence;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -123,8 +124,11 @@ impl Shard {
                     return buf.len();
                 }
             };
-            at += frame.total;
             let (session, version) = (conn.session, conn.version);
+            if frame.first >> 4 == PacketType::Subscribe as u8 && !self.may_subscribe(id) {
+                return at;
+            }
+            at += frame.total;
             // Whole packets count as life; a trickle of bytes does not.
             let now = self.plane.now.mono;
             if let Some(conn) = self.plane.conn(id) {
@@ -295,7 +299,10 @@ fn complete_frame<'a>(hold: &mut Vec<u8>, mut bytes: &'a [u8]) -> &'a [u8] {
 
 /// True if the next packet of the connection may be handled now.
 fn may_process(conn: &Conn) -> bool {
-    conn.phase == Phase::Online && conn.appends_total < APPENDS_MAX && !acks_block(conn)
+    conn.phase == Phase::Online
+        && conn.appends_total < APPENDS_MAX
+        && conn.fence != Fence::Waiting
+        && !acks_block(conn)
 }
 
 /// A 3.x client knows no Receive Maximum, so we stop reading where an MQTT 5 client would have to stop sending.

@@ -244,6 +244,8 @@ impl Shard {
             self.plane.head.raise(partition, entry.seq);
         }
         self.plane.head.raise(partition, batch.upto);
+        self.commits.delivered += 1;
+        self.pass_fences();
         self.scans.head_moved(&self.plane.head);
         self.answer_early_gets();
     }

@@ -15,7 +15,7 @@ pub mod state;
 pub mod verifier;
 
 pub use acl_file::{AclFileError, is_filter};
-pub use certificate::{CertificateNames, CertificateRule};
+pub use certificate::{CertificateNameError, CertificateNames, CertificateRule};
 pub use gate::{Credentials, Denial, Identity, LoginGate, User};
 pub use logins::Logins;
 pub use password_file::{PasswordFile, PasswordFileError};

@@ -78,10 +78,11 @@ fn attribute(text: &str) -> Result<(String, String), String> {
     pair.map(|(name, value)| (name.into(), value.into())).ok_or_else(|| "it is not like name=value".into())
 }
 
-pub fn run(command: AuthzCommand) -> Result<(), Failure> {
+/// `before`: the flags that stood before the command.
+pub fn run(command: AuthzCommand, before: ConfigArgs) -> Result<(), Failure> {
     let AuthzCommand::Explain(args) = command;
     let bad = |error: String| Failure { message: error, code: EXIT_CONFIG };
-    let config = args.config.clone().sources().load().map_err(|e| bad(e.to_string()))?;
+    let config = args.config.clone().behind(before).sources().load().map_err(|e| bad(e.to_string()))?;
     let rights = Rights::read(&config).map_err(|e| bad(format!("access control list {e}")))?;
     let (verdict, why) = explain(&args, &config, &rights)?;
     let word = if verdict.allowed { "allowed" } else { "denied" };

@@ -64,6 +64,8 @@ pub struct Config {
     pub default_tenant: Option<String>,
     /// The file it was read from, for a reload.
     pub file: Option<PathBuf>,
+    /// What is right by the letter, but hardly meant.
+    pub remarks: Vec<String>,
 }
 
 /// One value from the command line: the flag as typed, the key's path and the text.
@@ -153,7 +155,8 @@ impl Sources {
             tenants: &names,
             sections: &tenant_sections,
         };
-        let listeners = listeners::build(layers, &shared, self.port);
+        let mut remarks = Vec::new();
+        let listeners = listeners::build(layers, &shared, self.port, &mut remarks);
         let data_dir = node.data_dir.clone().or_else(|| self.place.data_dir());
         if data_dir.is_none() {
             let what = "there is no home directory to put the data in; name a directory";
@@ -178,6 +181,7 @@ impl Sources {
             jwt,
             default_tenant: tenants.default,
             file: self.file.clone(),
+            remarks,
         })
     }
 }
