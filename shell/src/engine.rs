@@ -382,7 +382,6 @@ pub fn settings_of(config: &Config) -> Settings {
         max_group_members: count(limits.max_group_members),
         step_budget: 4096,
         sys_interval_ms: millis(mqtt.sys_interval),
-        ..Settings::default()
     }
 }
 
