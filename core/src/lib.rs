@@ -29,5 +29,6 @@ pub mod topic;
 
 mod group;
 mod publish;
+mod quota;
 mod session;
 mod subscribe;

@@ -8,6 +8,7 @@ use crate::session::plane::Plane;
 use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::ops::Op;
+use crate::tenant::limits::Row;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -98,13 +99,16 @@ impl Shard {
             && (conn.hold.len() > HOLD_MAX || conn.phase == Phase::Online);
         if want != conn.paused {
             conn.paused = want;
+            let (limited, tenant) = (want && conn.quota.limited && acks_block(conn), conn.mount.tenant());
             self.effects.push(if want { Effect::Pause { conn: id } } else { Effect::Resume { conn: id } });
+            if limited {
+                self.told_limit_hit(tenant, Row::ReceiveMaximum);
+            }
         }
     }
 
     /// Handles all complete packets of `buf`; returns how many bytes they were.
     fn process(&mut self, id: ConnId, buf: &[u8]) -> usize {
-        let max_packet = self.plane.settings.max_packet;
         let mut at = 0;
         loop {
             let Some(conn) = self.plane.conn(id) else { return buf.len() };
@@ -114,16 +118,26 @@ impl Shard {
             if !may_process(conn) {
                 return at;
             }
+            let (max_packet, limited) = (conn.max_packet_in, conn.quota.limited);
+            let (session, version, tenant) = (conn.session, conn.version, conn.mount.tenant());
             let frame = match codec::cut(&buf[at..], max_packet) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return at,
                 Err(violation) => {
+                    if limited && violation.reason == Reason::PACKET_TOO_LARGE {
+                        self.told_limit_hit(tenant, Row::PacketSize);
+                    }
                     self.violation(id, violation);
                     return buf.len();
                 }
             };
+            if limited {
+                if self.must_wait(id, session, &frame) {
+                    return at;
+                }
+                self.observe_packet(tenant, frame.total);
+            }
             at += frame.total;
-            let (session, version) = (conn.session, conn.version);
             // Whole packets count as life; a trickle of bytes does not.
             let now = self.plane.now.mono;
             if let Some(conn) = self.plane.conn(id) {
@@ -276,7 +290,10 @@ fn complete_frame<'a>(hold: &mut Vec<u8>, mut bytes: &'a [u8]) -> &'a [u8] {
 
 /// True if the next packet of the connection may be handled now.
 fn may_process(conn: &Conn) -> bool {
-    conn.phase == Phase::Online && conn.appends_total < APPENDS_MAX && !acks_block(conn)
+    conn.phase == Phase::Online
+        && conn.quota.wait.is_none()
+        && conn.appends_total < APPENDS_MAX
+        && !acks_block(conn)
 }
 
 /// A 3.x client knows no Receive Maximum, so we stop reading where an MQTT 5 client would have to stop sending.

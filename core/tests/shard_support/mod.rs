@@ -354,7 +354,8 @@ impl Node {
         let identity = Identity { expires: self.expires, ..Identity::new(self.tenant, None) };
         let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
         let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
-        let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, true).0;
+        let spread = self.tenancy.registry.is_spread(self.tenant);
+        let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, spread).0;
         let slot =
             (0..).find(|slot| !self.versions.contains_key(&Client { shard, slot: *slot })).expect("a slot");
         let client = Client { shard, slot };
