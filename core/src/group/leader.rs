@@ -103,8 +103,8 @@ impl Shard {
         let (has, stored) = (group.members.len(), join.start.is_some());
         let is_member = group.members.iter().any(|m| m.at.uid == join.member.uid);
         // Who was in it before a restart is in it again.
-        let room = stored
-            || has < max && (is_member || !self.over(join.tenant, Row::GroupMembers, has as u64 + 1));
+        let room =
+            stored || has < max && (is_member || !self.over(join.tenant, Row::GroupMembers, has as u64 + 1));
         let Some(group) = self.groups.get(id) else { return };
         let ok = match group.members.iter_mut().find(|m| m.at.uid == join.member.uid) {
             Some(present) => {

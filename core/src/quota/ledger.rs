@@ -420,11 +420,14 @@ impl Shard {
     fn leased(&mut self, tenant: TenantId, rate: u8, tokens: u64, over: u64) {
         let row = LEASED[usize::from(rate).min(3)];
         let deliveries = matches!(row, Row::DeliveriesPerSecond | Row::DeliveryBytesPerSecond);
-        if over > 0 && let Some(quota) = self.quota(tenant) {
+        if over > 0
+            && let Some(quota) = self.quota(tenant)
+        {
             let bytes = matches!(row, Row::PublishBytesPerSecond | Row::DeliveryBytesPerSecond);
             quota.hits.observed[row as usize] += if bytes { 1 } else { over };
         }
-        let target = if deliveries { self.plane.delivery_rate(tenant, row) } else { self.publish_rate(tenant, row) };
+        let target =
+            if deliveries { self.plane.delivery_rate(tenant, row) } else { self.publish_rate(tenant, row) };
         if let Some(rate) = target {
             rate.add(tokens);
         }
@@ -441,7 +444,11 @@ impl Shard {
     pub(crate) fn ask_leases(&mut self, tenant: TenantId) {
         for (number, row) in (0u8..).zip(LEASED) {
             let deliveries = number > 1;
-            let target = if deliveries { self.plane.delivery_rate(tenant, row) } else { self.publish_rate(tenant, row) };
+            let target = if deliveries {
+                self.plane.delivery_rate(tenant, row)
+            } else {
+                self.publish_rate(tenant, row)
+            };
             let Some(rate) = target.filter(|r| r.leased && !r.asked && r.want > 0) else { continue };
             rate.asked = true;
             let want = rate.want;

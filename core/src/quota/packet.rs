@@ -124,7 +124,9 @@ impl Shard {
                 break;
             }
             let Some(id) = quota.waiting.pop_front() else { return };
-            let Some(conn) = self.plane.conn(id).filter(|c| c.quota.wait == Some(Wait::Rate)) else { continue };
+            let Some(conn) = self.plane.conn(id).filter(|c| c.quota.wait == Some(Wait::Rate)) else {
+                continue;
+            };
             conn.quota.wait = None;
             conn.quota.turn = share;
             self.process_held(id);
@@ -137,7 +139,8 @@ impl Shard {
         let now = self.plane.now.mono;
         let Some(quota) = self.quota(tenant).filter(|q| !q.waiting.is_empty()) else { return };
         let rates = [&mut quota.publishes, &mut quota.publish_bytes];
-        let waits = rates.into_iter().flatten().map(|rate| if rate.is_ready(1, now) { 1 } else { rate.wait(1) });
+        let waits =
+            rates.into_iter().flatten().map(|rate| if rate.is_ready(1, now) { 1 } else { rate.wait(1) });
         let wait = waits.max().unwrap_or(1);
         self.arm_rates(tenant, wait);
         self.ask_leases(tenant);
@@ -232,7 +235,8 @@ impl Shard {
         topic: &str,
     ) -> Result<(), Violation> {
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
-        let (open, acks, v5) = (u64::from(conn.open_publishes), conn.acks.len() as u64, conn.version == Version::V5);
+        let (open, acks, v5) =
+            (u64::from(conn.open_publishes), conn.acks.len() as u64, conn.version == Version::V5);
         let Some(quota) = self.quota(tenant) else { return Ok(()) };
         let violation = |reason, why, statement| Err(Violation { reason, why, statement });
         let (bytes, levels) = topic::measure(topic);

@@ -74,7 +74,8 @@ impl TenantState {
 
 impl Shard {
     fn limits_retained(&self, tenant: TenantId) -> bool {
-        self.limit(tenant, Row::RetainedMessages).is_some() || self.limit(tenant, Row::RetainedBytes).is_some()
+        self.limit(tenant, Row::RetainedMessages).is_some()
+            || self.limit(tenant, Row::RetainedBytes).is_some()
     }
 
     /// On the home shard: whether a retained message fits, with all that is on its way. One that adds nothing
@@ -173,7 +174,13 @@ impl Shard {
     }
 
     /// Room for a retained publish: whether it is held until the message is stored; an error if there is none.
-    pub(crate) fn retain_room(&mut self, id: ConnId, tenant: TenantId, topic: &str, size: u64) -> Result<bool, ()> {
+    pub(crate) fn retain_room(
+        &mut self,
+        id: ConnId,
+        tenant: TenantId,
+        topic: &str,
+        size: u64,
+    ) -> Result<bool, ()> {
         let (held, refused) = if !self.limits_retained(tenant) {
             (false, false)
         } else if self.home(tenant) == self.me {

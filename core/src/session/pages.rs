@@ -113,10 +113,7 @@ impl Shard {
         let least = self.least_offline_messages(tenant, limits.max_messages);
         let Some(session) = self.plane.session(id) else { return };
         let behind = head.saturating_sub(session.feed.read_pos.get(EMBEDDED).0);
-        if limits.when_full == WhenFull::RefuseNew
-            || !session.feed.behind
-            || behind <= least.min(64)
-        {
+        if limits.when_full == WhenFull::RefuseNew || !session.feed.behind || behind <= least.min(64) {
             return;
         }
         let Some(read) = self.log_read(id) else { return };

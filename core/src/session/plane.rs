@@ -216,7 +216,14 @@ impl Plane {
                 && !session.reviving
                 && conn.out.len() < settings.out_high_water
                 && (!conn.quota.out_limited
-                    || deliver::take(&mut self.rates, conn, id, &item.parts, self.now.mono, &mut self.followups))
+                    || deliver::take(
+                        &mut self.rates,
+                        conn,
+                        id,
+                        &item.parts,
+                        self.now.mono,
+                        &mut self.followups,
+                    ))
             {
                 let (packet_id, serial) = session.out.next_id();
                 let head = Head { dup: false, qos, retain: grant.retain, packet_id, sub_ids: &grant.sub_ids };

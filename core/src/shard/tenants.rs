@@ -3,12 +3,12 @@
 
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::Message;
+use crate::quota::Quota;
 use crate::session::Sub;
 use crate::session::offline::FullSession;
 use crate::shard::Shard;
 use crate::shard::peer::{InterestChange, InterestKind};
 use crate::store::position::{Partition, Seq};
-use crate::quota::Quota;
 use crate::sys::{TenantCounters, Usage};
 use crate::tenant::Tenancy;
 use crate::tenant::mount::TenantTopic;

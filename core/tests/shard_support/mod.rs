@@ -17,7 +17,7 @@ use mast_core::store::port::{
     CommitResult, Committed, CommittedEntry, LogEntry, LogPage, LogRead, Read, ReadResult, Restored, Write,
 };
 use mast_core::store::position::{Partition, Position, Seq};
-use mast_core::sys::Counters;
+use mast_core::sys::{Counters, TenantUsage};
 use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
 use mast_core::time::{Mono, Now, Wall};
@@ -129,7 +129,14 @@ impl Node {
                     revision: Seq(*revision),
                 })
                 .collect();
-            let retained = self.log.iter().filter(|e| e.append.retain).map(|e| Restored::Retained {
+            // The last of each topic, unless that took it away.
+            let mut last = BTreeMap::new();
+            for entry in self.log.iter().filter(|e| e.append.retain) {
+                let message = &entry.append.message;
+                last.insert((message.tenant, message.topic()), entry);
+            }
+            last.retain(|_, e| !e.append.message.payload().is_empty());
+            let retained = last.values().map(|e| Restored::Retained {
                 partition: PARTITION,
                 seq: e.seq,
                 message: Arc::clone(&e.append.message),
@@ -149,6 +156,20 @@ impl Node {
         self.versions.clear();
         self.inbox.clear();
         self.start(shards);
+    }
+
+    /// Starts anew with the tenants as they are now: their places are fixed for the life of a process.
+    pub fn restart_with_tenancy(&mut self) {
+        self.crash();
+    }
+
+    /// What the tenant of new clients uses, by shard.
+    pub fn usage(&self) -> Vec<TenantUsage> {
+        let name = self.tenancy.registry.name(self.tenant);
+        let of = |shard: &Shard| {
+            shard.tenant_usage().find(|(n, _)| Some(*n) == name).map(|(_, usage)| usage).unwrap_or_default()
+        };
+        self.shards.iter().map(of).collect()
     }
 
     /// New settings come into force on all shards.

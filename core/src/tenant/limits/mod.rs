@@ -4,9 +4,9 @@
 pub mod table;
 
 use crate::ids::TenantId;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 pub use table::{LIMITS, Row, Unit};
 
 /// A limit of one tenant.
@@ -130,26 +130,27 @@ impl Row {
 /// The limits of all tenants of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    all: TenantLimits,
-    own: BTreeMap<TenantId, Box<TenantLimits>>,
+    all: Arc<TenantLimits>,
+    own: BTreeMap<TenantId, Arc<TenantLimits>>,
 }
 
 impl Limits {
     /// Limits that hold for every tenant, where it has none of its own.
     #[must_use]
     pub fn shared(all: TenantLimits) -> Limits {
-        Limits { all, own: BTreeMap::new() }
+        Limits { all: Arc::new(all), own: BTreeMap::new() }
     }
 
     /// Gives `tenant` limits of its own; rows that they leave open are those of all tenants.
     pub fn give(&mut self, tenant: TenantId, limits: TenantLimits) {
-        self.own.insert(tenant, Box::new(limits));
+        self.own.insert(tenant, Arc::new(limits));
     }
 
     /// What holds for `tenant`.
     #[must_use]
     pub fn of(&self, tenant: TenantId) -> TenantLimits {
-        self.own.get(&tenant).map_or_else(|| self.all.clone(), |own| own.over(&self.all))
+        let own = self.own.get(&tenant);
+        own.map_or_else(|| TenantLimits::clone(&self.all), |own| own.over(&self.all))
     }
 }
 
