@@ -128,6 +128,10 @@ pub struct Settings {
     pub step_budget: u32,
     /// How often `$SYS` is published, milliseconds; 0 = never.
     pub sys_interval_ms: u64,
+    /// MQTT 5 clients are told which rule denied them something.
+    pub explain_denials: bool,
+    /// Kinds of denied attempts that a shard remembers of a tenant; 0 = none.
+    pub denials_kept: u16,
 }
 
 impl Default for Settings {
@@ -178,6 +182,8 @@ impl Default for Settings {
             max_group_members: 1024,
             step_budget: 4096,
             sys_interval_ms: 10_000,
+            explain_denials: false,
+            denials_kept: 64,
         }
     }
 }

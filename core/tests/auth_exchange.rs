@@ -1,25 +1,19 @@
 //! Enhanced authentication (MQTT 5, 4.12) against the handshake and a shard. No built-in authenticator has a
 //! method of several steps yet, so only a test can play one.
 
-use std::sync::Arc;
+mod shard_support;
 
 use mast_core::codec::{self, Auth, Connect, Packet, PacketType, Property, Props, PropsBuf, Reason, Version};
-use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Handshake, HandshakeConfig, Identity, Progress};
-use mast_core::ids::{ConnId, OpId, ShardIx, TenantId};
+use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Handshake, Identity, Progress};
+use mast_core::ids::TenantId;
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
-use mast_core::shard::input::{Effect, Input, Outbox, Step};
-use mast_core::shard::{Shard, ShardConfig};
-use mast_core::tenant::Tenancy;
-use mast_core::tenant::registry::Registry;
-use mast_core::time::{Mono, Now};
+use shard_support::{Client, Node};
 
 /// Statements that a test shows; the registry of `mast-tests` reads them from this text.
 macro_rules! covers {
     ($($id:literal),+) => {};
 }
-
-const CONN: ConnId = ConnId { idx: 0, generation: 1 };
 
 fn encode(packet: &Packet<'_>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -51,14 +45,15 @@ fn connect(method: &str) -> Vec<u8> {
     }))
 }
 
+/// A node that offers a method of several steps.
+fn node() -> Node {
+    let mut node = Node::new(1, Settings::default());
+    node.auth_methods = vec![Box::from("STEPS")];
+    node
+}
+
 fn handshake() -> Handshake {
-    let config = HandshakeConfig {
-        settings: Arc::new(Settings::default()),
-        max_connect_packet: 1000,
-        connect_deadline_ms: 1000,
-        auth_methods: Arc::from([Box::from("STEPS")]),
-    };
-    Handshake::new(Arc::new(config), Mono(0))
+    node().handshake()
 }
 
 fn identity(name: &str) -> Identity {
@@ -136,76 +131,29 @@ fn another_method_or_another_packet_inside_the_exchange_ends_it() {
     assert_eq!(said(&out), [(PacketType::ConnAck, 0x87, None, None)]);
 }
 
-struct Running {
-    shard: Shard,
-    effects: Vec<Effect>,
-}
-
-impl Running {
-    /// A shard with one connection that authenticated in steps as user `u`.
-    fn start() -> Running {
-        let config = ShardConfig {
-            shard: ShardIx(0),
-            shards: 1,
-            seed: 1,
-            interest_seed: 1,
-            settings: Settings { sys_interval_ms: 0, ..Settings::default() },
-            tenancy: Tenancy {
-                registry: Registry::new(&["default"]).expect("a good name"),
-                ..Tenancy::default()
-            },
-        };
-        let mut running = Running { shard: Shard::new(config, Now::default()), effects: Vec::new() };
-        let (mut machine, mut rng, mut out) = (handshake(), Rng::new(1), Vec::new());
-        machine.receive(&connect("STEPS"), &mut rng, &mut out);
-        let Progress::Admit(admission) = machine.authenticated(accept("u", b"done"), &mut out) else {
-            panic!("not admitted")
-        };
-        running.give(Input::Restore(mast_core::store::port::Restored::End { head: Default::default() }));
-        running.give(Input::Admit { conn: CONN, admission });
-        assert_eq!(said(&running.output()), [steps(PacketType::ConnAck, 0, b"done")]);
-        running
-    }
-
-    fn give(&mut self, input: Input<'_>) {
-        self.shard.handle(Now::default(), input);
-        let mut outbox = Outbox::default();
-        while self.shard.poll(Now::default(), &mut outbox) == Step::More {}
-        self.effects.append(&mut outbox.effects);
-    }
-
-    fn output(&mut self) -> Vec<u8> {
-        let mut all = Vec::new();
-        let Some(out) = self.shard.output(CONN) else { return all };
-        out.for_chunks(usize::MAX, |chunk| all.extend_from_slice(chunk));
-        let n = all.len();
-        self.shard.wrote(Now::default(), CONN, n);
-        all
-    }
-
-    fn asked(&mut self) -> Option<OpId> {
-        let found = self.effects.iter().find_map(|e| match e {
-            Effect::Auth { op, .. } => Some(*op),
-            _ => None,
-        });
-        self.effects.clear();
-        found
-    }
+/// A node with one client that authenticated in steps as user `u`.
+fn running() -> (Node, Client) {
+    let (mut node, mut machine) = (node(), handshake());
+    let (mut rng, mut out) = (Rng::new(1), Vec::new());
+    machine.receive(&connect("STEPS"), &mut rng, &mut out);
+    let Progress::Admit(admission) = machine.authenticated(accept("u", b"done"), &mut out) else {
+        panic!("not admitted")
+    };
+    let client = node.admit(Version::V5, admission);
+    assert_eq!(said(&node.take(client).concat()), [steps(PacketType::ConnAck, 0, b"done")]);
+    (node, client)
 }
 
 #[test]
 fn a_client_may_authenticate_again_with_the_same_method() {
     covers!["MQTT-4.12.1-1", "MQTT-4.12.0-2", "MQTT-4.12.0-5"];
-    let mut running = Running::start();
-    running.give(Input::Received { conn: CONN, bytes: &auth(Reason::REAUTHENTICATE, "STEPS", b"again") });
-    let op = running.asked().expect("a question");
-    running.give(Input::AuthDone { op, answer: AuthAnswer::Continue { data: b"more".as_slice().into() } });
-    assert_eq!(said(&running.output()), [steps(PacketType::Auth, 0x18, b"more")]);
-    running
-        .give(Input::Received { conn: CONN, bytes: &auth(Reason::CONTINUE_AUTHENTICATION, "STEPS", b"x") });
-    let op = running.asked().expect("a question");
-    running.give(Input::AuthDone { op, answer: accept("u", b"fine") });
-    assert_eq!(said(&running.output()), [steps(PacketType::Auth, 0, b"fine")]);
+    let (mut node, client) = running();
+    node.send(client, &auth(Reason::REAUTHENTICATE, "STEPS", b"again"));
+    node.answer(client, AuthAnswer::Continue { data: b"more".as_slice().into() });
+    assert_eq!(said(&node.take(client).concat()), [steps(PacketType::Auth, 0x18, b"more")]);
+    node.send(client, &auth(Reason::CONTINUE_AUTHENTICATION, "STEPS", b"x"));
+    node.answer(client, accept("u", b"fine"));
+    assert_eq!(said(&node.take(client).concat()), [steps(PacketType::Auth, 0, b"fine")]);
 }
 
 #[test]
@@ -220,18 +168,17 @@ fn failed_re_authentication_ends_the_connection() {
         (AuthAnswer::Refuse { reason: Reason::BAD_USER_NAME_OR_PASSWORD }, 0x87),
         (accept("somebody else", b""), 0x87),
     ] {
-        let mut running = Running::start();
-        running.give(Input::Received { conn: CONN, bytes: &auth(Reason::REAUTHENTICATE, "STEPS", b"again") });
-        let op = running.asked().expect("a question");
-        running.give(Input::AuthDone { op, answer });
-        assert_eq!(said(&running.output()), [(PacketType::Disconnect, code, None, None)]);
-        assert!(running.effects.iter().any(|e| matches!(e, Effect::Close { .. })));
+        let (mut node, client) = running();
+        node.send(client, &auth(Reason::REAUTHENTICATE, "STEPS", b"again"));
+        node.answer(client, answer);
+        assert_eq!(said(&node.take(client).concat()), [(PacketType::Disconnect, code, None, None)]);
+        assert!(!node.is_open(client));
     }
     // Another method.
-    let mut running = Running::start();
-    running.give(Input::Received { conn: CONN, bytes: &auth(Reason::REAUTHENTICATE, "OTHER", b"again") });
-    assert!(running.asked().is_none());
-    let said = said(&running.output());
+    let (mut node, client) = running();
+    node.send(client, &auth(Reason::REAUTHENTICATE, "OTHER", b"again"));
+    assert!(node.asked.is_empty());
+    let said = said(&node.take(client).concat());
     assert_eq!(said.last().map(|s| (s.0, s.1)), Some((PacketType::Disconnect, 0x82)));
 }
 

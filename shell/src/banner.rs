@@ -5,8 +5,8 @@ use crate::{
     serve::OpenListener,
 };
 
-/// Logs one line for the broker, one for each listener, and what a newcomer should know.
-pub fn log(config: &Config, listeners: &[OpenListener]) {
+/// Logs one line for the broker, and what a newcomer should know.
+pub fn starts(config: &Config) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         node = %config.node_name,
@@ -14,13 +14,6 @@ pub fn log(config: &Config, listeners: &[OpenListener]) {
         durability = config.store.durability.as_str(),
         "mast starts"
     );
-    for listener in listeners {
-        let settings = &listener.settings;
-        let access = if settings.allow_anonymous { "anonymous" } else { "authenticated" };
-        for address in listener.sockets.addresses() {
-            tracing::info!(listener = %settings.name, kind = settings.scheme(), %address, access, "listening");
-        }
-    }
     for address in &config.admin_addresses {
         tracing::info!(%address, "metrics and health");
     }
@@ -29,9 +22,37 @@ pub fn log(config: &Config, listeners: &[OpenListener]) {
     }
 }
 
+/// An address that clients may connect to.
+pub struct Door {
+    listener: String,
+    kind: &'static str,
+    address: String,
+    access: &'static str,
+}
+
+/// The addresses of listeners, to be told when they are open.
+pub fn doors(listeners: &[OpenListener]) -> Vec<Door> {
+    let of = |listener: &OpenListener| {
+        let settings = &listener.settings;
+        let (name, kind) = (settings.name.clone(), settings.scheme());
+        let access = if settings.allow_anonymous { "anonymous" } else { "authenticated" };
+        let addresses = listener.sockets.addresses().into_iter();
+        addresses.map(move |address| Door { listener: name.clone(), kind, address, access })
+    };
+    listeners.iter().flat_map(of).collect()
+}
+
+impl Door {
+    /// Logs that it is open.
+    pub fn log(&self) {
+        let Door { listener, kind, address, access } = self;
+        tracing::info!(%listener, kind, %address, access, "listening");
+    }
+}
+
 /// Remarks on settings that are easy to get wrong.
 pub fn advice(config: &Config) -> Vec<String> {
-    let mut advice = Vec::new();
+    let mut advice = config.remarks.clone();
     let open: Vec<&str> = config
         .listeners
         .iter()

@@ -294,6 +294,8 @@ pub fn settings_of(config: &Config) -> Settings {
     let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Settings {
+        explain_denials: config.auth.explain_denials,
+        denials_kept: config.auth.denials_kept,
         max_packet: mqtt.max_packet_size,
         receive_maximum: mqtt.receive_maximum,
         max_inflight_out: mqtt.max_inflight,
@@ -350,6 +352,7 @@ pub fn settings_of(config: &Config) -> Settings {
         max_group_members: count(limits.max_group_members),
         step_budget: 4096,
         sys_interval_ms: millis(mqtt.sys_interval),
+        ..Settings::default()
     }
 }
 
@@ -364,9 +367,7 @@ impl Engine for AllInOne {
         self.context.shards_health.ready();
         self.look_at_store();
         for listener in self.closed_doors.drain(..) {
-            let name = listener.settings.name.clone();
-            let started = self.acceptor.listen(listener);
-            self.loops.extend(started.map_err(|e| format!("listener {name}: {e}"))?);
+            self.loops.extend(self.acceptor.listen(listener).map_err(|e| e.to_string())?);
         }
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();

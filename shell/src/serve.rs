@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// An opened listener, to be served.
+/// A listener whose sockets are bound, to be served.
 pub struct OpenListener {
     pub settings: Listener,
     pub sockets: Bound,
@@ -131,7 +131,8 @@ pub fn run<E: Engine + Send + 'static>(
         let listening = health.register("listeners");
         let admin = http::bind(&config.admin_addresses)?;
         let listeners = open_listeners(&config, &tls)?;
-        banner::log(&config, &listeners);
+        banner::starts(&config);
+        let doors = banner::doors(&listeners);
         let state =
             HttpState { metrics: metrics.clone(), health: health.clone(), token: config.admin.token.clone() };
         let router = http::router(state, usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX));
@@ -153,6 +154,7 @@ pub fn run<E: Engine + Send + 'static>(
             // Nobody was let in yet, so there is nothing to drain.
             () = until_stopped(&mut signals, &mut reload) => return Ok(()),
         };
+        doors.iter().for_each(banner::Door::log);
         listening.ready();
         notify::tell(notify::Phase::Ready);
         tokio::spawn(notify::watchdog(engine.pulse()));
@@ -263,7 +265,7 @@ pub fn load_tls(config: &Config) -> Result<TlsByName, TlsError> {
 
 fn open_listeners(config: &Config, tls: &TlsByName) -> Result<Vec<OpenListener>, BindError> {
     let open = |settings: &Listener| {
-        let sockets = bind::open(settings, config.limits.backlog)?;
+        let sockets = bind::open(settings)?;
         Ok(OpenListener { settings: settings.clone(), sockets, tls: tls.get(&settings.name).cloned() })
     };
     config.listeners.iter().map(open).collect()

@@ -492,6 +492,7 @@ impl Ledger {
     }
 
     fn subscribe_sent(&mut self, client: usize, packet_id: u16, filters: &[FilterSpec], id: u32) {
+        let now = self.now;
         let session = &mut self.sessions[client];
         session.sent += 1;
         let names = filters.iter().map(|f| f.filter.clone()).collect();
@@ -524,6 +525,7 @@ impl Ledger {
                     let sub = SubFacts {
                         spec: spec.clone(),
                         id,
+                        asked: now,
                         since: None,
                         granted: 0,
                         ever: false,

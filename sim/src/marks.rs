@@ -45,6 +45,7 @@ pub const SOMETIMES: &[&str] = &[
     "the log was trimmed under a reader",
     "nobody answered a connection",
     "rights changed",
+    "ordered rules changed",
     "something was withheld for lack of rights",
     "authentication accepted",
     "authentication refused",
@@ -106,6 +107,7 @@ impl Marks {
             PeerMsg::GroupRecall { .. } => self.hit("a group member was recalled"),
             PeerMsg::Full { full: true, .. } => self.hit("a session was full on another shard"),
             PeerMsg::Full { full: false, .. }
+            | PeerMsg::Fence { .. }
             | PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }

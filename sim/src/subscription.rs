@@ -10,6 +10,8 @@ pub struct SubFacts {
     pub spec: FilterSpec,
     /// Subscription identifier.
     pub id: u32,
+    /// When its first SUBSCRIBE was sent, µs.
+    pub asked: u64,
     /// Since when it is granted without a change that matters for what is owed, µs.
     pub since: Option<u64>,
     /// Granted QoS.

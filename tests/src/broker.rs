@@ -19,6 +19,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::twin::{self, Half, Shared};
+
 /// How long anything may take before a test fails. Generous: it decides about a hang, never about speed.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -28,8 +30,14 @@ const ADMIN_PORT: u16 = 18083;
 
 /// A running broker; killed when dropped.
 pub struct Broker {
-    dir: TempDir,
+    dir: PathBuf,
+    /// Removes the directory at the end; the half of a test that does not own the broker leaves it.
+    _owned: Option<TempDir>,
+    half: Half,
+    /// Address of the test's listeners.
     ip: Ipv4Addr,
+    /// Address of the administration endpoint: `ip`, unless a test runs as two tenants.
+    admin_ip: Ipv4Addr,
     child: Option<Child>,
     env: Vec<(String, String)>,
     files: Option<u32>,
@@ -107,10 +115,45 @@ impl Broker {
 
     /// A broker that is not running yet, so that files can be put beside it.
     pub fn prepared() -> Broker {
-        let dir = tempfile::Builder::new().prefix("mast-test-").tempdir().expect("a temporary directory");
-        let broker = Broker { dir, ip: fresh_ip(), child: None, env: Vec::new(), files: None };
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let half = twin::take_part(NUMBER.fetch_add(1, Ordering::Relaxed), fresh_ip);
+        let (env, files, child) = (Vec::new(), None, None);
+        if let Half::Second(meeting) = &half {
+            let Shared { dir, ip: admin_ip, second_ip: ip } = meeting.introduced();
+            return Broker { dir, _owned: None, half, ip, admin_ip, child, env, files };
+        }
+        let owned = tempfile::Builder::new().prefix("mast-test-").tempdir().expect("a temporary directory");
+        let (dir, ip) = (owned.path().to_owned(), fresh_ip());
+        if let Half::First(meeting, second_ip) = &half {
+            meeting.introduce(&Shared { dir: dir.clone(), ip, second_ip: *second_ip });
+        }
+        let broker = Broker { dir, _owned: Some(owned), half, ip, admin_ip: ip, child, env, files };
         broker.configure("");
         broker
+    }
+
+    fn is_second(&self) -> bool {
+        matches!(self.half, Half::Second(_))
+    }
+
+    /// Does something to the broker: where the test runs as two tenants, once both are here, and once.
+    fn once<T: Default>(&mut self, act: impl FnOnce(&mut Broker) -> T) -> T {
+        match std::mem::replace(&mut self.half, Half::Whole) {
+            Half::Whole => act(self),
+            Half::First(meeting, second_ip) => {
+                let done = meeting.lead(|| act(self));
+                if let Some(child) = &self.child {
+                    meeting.note("pid", &child.id().to_string());
+                }
+                self.half = Half::First(meeting, second_ip);
+                done
+            }
+            Half::Second(meeting) => {
+                meeting.follow();
+                self.half = Half::Second(meeting);
+                T::default()
+            }
+        }
     }
 
     /// Sets an environment variable for the next start.
@@ -125,23 +168,31 @@ impl Broker {
 
     /// Replaces the configuration file; effective at the next start or [`Broker::reload`].
     pub fn configure(&self, config: &str) {
-        let mut text = config.replace("{ip}", &self.ip.to_string());
-        text = text.replace("{dir}", &self.dir.path().display().to_string());
+        let mut text = config.to_owned();
         if !text.contains("[listener.") {
-            text.push_str(&format!("\n[listener.main]\nbind = [\"{}\"]\nport = {PORT}\n", self.ip));
+            text.push_str(&format!("\n[listener.main]\nbind = [\"{{ip}}\"]\nport = {PORT}\n"));
         }
+        if let Half::First(_, second_ip) = &self.half {
+            text = twin::doubled(&text, *second_ip);
+        }
+        text = text.replace("{ip}", &self.ip.to_string());
+        text = text.replace("{dir}", &self.dir.display().to_string());
         self.write("mast.toml", &text);
     }
 
     /// Writes a file into the broker's directory and gives its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.dir.path().join(name);
+        // What the second half writes is for itself: the broker reads what the first one writes.
+        let path = self.dir.join(if self.is_second() { format!("second-{name}") } else { name.to_owned() });
         std::fs::write(&path, text).expect("the broker's directory is writable");
         path
     }
 
     /// Adds a user to the password file `users` in the broker's directory, as an operator would.
     pub fn add_user(&self, user: &str, password: &str) {
+        if self.is_second() {
+            return;
+        }
         let file = self.dir().join("users");
         if !file.exists() {
             self.write("users", "");
@@ -152,12 +203,12 @@ impl Broker {
 
     /// The broker's directory: configuration, log, data.
     pub fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
 
     /// Its data directory.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.dir.join("data")
     }
 
     /// Starts it and waits until it is ready.
@@ -168,6 +219,10 @@ impl Broker {
 
     /// Starts it without waiting.
     pub fn spawn(&mut self) {
+        self.once(Broker::start_process);
+    }
+
+    fn start_process(&mut self) {
         assert!(self.child.is_none(), "the broker runs already");
         let log = self.open_log();
         let mut command = match self.files {
@@ -180,11 +235,11 @@ impl Broker {
         };
         command
             .arg("-c")
-            .arg(self.dir.path().join("mast.toml"))
+            .arg(self.dir.join("mast.toml"))
             .arg("--data-dir")
             .arg(self.data_dir())
             .env("MAST__NODE__LOG_FORMAT", "text")
-            .env("MAST__ADMIN__BIND", format!("{}:{ADMIN_PORT}", self.ip))
+            .env("MAST__ADMIN__BIND", format!("{}:{ADMIN_PORT}", self.admin_ip))
             .envs(self.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log's handle"))
@@ -193,7 +248,7 @@ impl Broker {
     }
 
     fn open_log(&self) -> File {
-        let path = self.dir.path().join("broker.log");
+        let path = self.dir.join("broker.log");
         OpenOptions::new().create(true).append(true).open(path).expect("a log file")
     }
 
@@ -218,6 +273,7 @@ impl Broker {
 
     /// Waits for it to end by itself.
     pub fn wait_exit(&mut self) -> ExitStatus {
+        assert!(!self.is_second(), "only the half that owns the broker sees how it ends");
         let end = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.try_exit() {
@@ -231,6 +287,10 @@ impl Broker {
 
     /// kill -9, now.
     pub fn kill(&mut self) {
+        self.once(Broker::kill_process);
+    }
+
+    fn kill_process(&mut self) {
         if let Some(mut child) = self.child.take() {
             // An error means that it has ended already, and then `wait` says so too.
             child.kill().unwrap_or_default();
@@ -245,8 +305,10 @@ impl Broker {
 
     /// SIGTERM, and waits for the end.
     pub fn terminate(&mut self) -> ExitStatus {
-        self.signal(Signal::TERM);
-        self.wait_exit()
+        self.once(|broker| {
+            kill_process(broker.pid(), Signal::TERM).expect("the broker takes a signal");
+            broker.wait_exit()
+        })
     }
 
     /// kill -9 and a new start on the same data.
@@ -265,7 +327,11 @@ impl Broker {
     /// SIGHUP, and waits until the log tells of the `reloaded` or `failed` outcome.
     pub fn reload(&self) -> bool {
         let before = self.log().len();
-        self.signal(Signal::HUP);
+        match &self.half {
+            Half::Whole => self.signal(Signal::HUP),
+            Half::First(meeting, _) => meeting.lead(|| self.signal(Signal::HUP)),
+            Half::Second(meeting) => meeting.follow(),
+        }
         let mut outcome = None;
         self.until("the reload's outcome in the log", || {
             let log = self.log();
@@ -282,17 +348,19 @@ impl Broker {
 
     /// Its process id.
     pub fn id(&self) -> u32 {
-        self.child.as_ref().expect("the broker runs").id()
+        match &self.half {
+            Half::Second(meeting) => meeting.noted("pid").parse().expect("a process id"),
+            Half::Whole | Half::First(..) => self.child.as_ref().expect("the broker runs").id(),
+        }
     }
 
     fn pid(&self) -> Pid {
-        let child = self.child.as_ref().expect("the broker runs");
-        Pid::from_raw(child.id() as i32).expect("a process id")
+        Pid::from_raw(self.id() as i32).expect("a process id")
     }
 
     /// The whole log so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("broker.log")).unwrap_or_default()
+        std::fs::read_to_string(self.dir.join("broker.log")).unwrap_or_default()
     }
 
     /// A file of the process's directory in /proc.
@@ -334,7 +402,7 @@ impl Broker {
 
     /// The same with more header lines, each ended by CR LF.
     pub fn http_with(&self, path: &str, headers: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect_timeout(&self.at(ADMIN_PORT), DEADLINE).ok()?;
+        let mut stream = TcpStream::connect_timeout(&(self.admin_ip, ADMIN_PORT).into(), DEADLINE).ok()?;
         stream.set_read_timeout(Some(DEADLINE)).ok()?;
         let ask = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(ask.as_bytes()).ok()?;
@@ -376,7 +444,14 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.kill();
+        match &self.half {
+            Half::First(..) if std::thread::panicking() => twin::give_up(),
+            Half::First(meeting, _) => meeting.wait_until_left(),
+            // One that panics does not say that it left well: the first half sees it end.
+            Half::Second(meeting) if !std::thread::panicking() => meeting.leave(),
+            Half::Second(_) | Half::Whole => {}
+        }
+        self.kill_process();
         if std::thread::panicking() {
             let log = self.log();
             let tail: Vec<&str> = log.lines().rev().take(40).collect();

@@ -8,12 +8,14 @@ pub mod client;
 pub mod connect;
 pub mod contract;
 pub mod kill;
+pub mod many;
 pub mod packet;
 pub mod raw;
 pub mod registry;
 pub mod slow;
 pub mod store;
 pub mod transcript;
+pub mod twin;
 pub mod ws;
 
 pub use broker::Broker;

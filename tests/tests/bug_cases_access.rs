@@ -11,7 +11,9 @@ use mast_tests::{
     Broker, Client, Connect, Property, Version,
     broker::DEADLINE,
     client::{Event, Out},
-    raw, ws,
+    raw,
+    twin::runs_once,
+    ws,
 };
 
 const BOTH: [Version; 2] = [Version::V311, Version::V5];
@@ -372,6 +374,7 @@ fn bo_49_wrong_credentials_of_every_form() {
 
 #[test]
 fn bo_50_broken_password_and_rule_files_let_nobody_in() {
+    runs_once("the broker does not start");
     let config = "[auth]\npassword_file = \"{dir}/users\"\nallow_anonymous = false\n";
     for (file, starts) in
         [("", true), ("\n", true), ("a\n", false), ("a:\n", false), ("a:$9$x$y\n", false), (":x\n", false)]
@@ -432,6 +435,7 @@ fn bo_51_a_session_cannot_be_taken_by_another_user() {
 
 #[test]
 fn bo_52_tenants_do_not_see_each_other() {
+    runs_once("it has two tenants already");
     let broker = Broker::with(
         "[mqtt]\nsys_interval = \"1s\"\n[tenants]\nnames = [\"t1\", \"t2\"]\ndefault = \"\"\n\
          [listener.one]\nbind = [\"{ip}\"]\nport = 1883\ntenant = \"t1\"\n\

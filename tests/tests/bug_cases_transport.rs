@@ -9,6 +9,7 @@ use mast_tests::{
     Broker, Client, Connect, Version,
     certs::{self, Authority},
     raw,
+    twin::runs_once,
     ws::{self, Ws, opcode},
 };
 
@@ -85,6 +86,7 @@ fn tls_broker() -> (Broker, Authority) {
 
 #[test]
 fn bo_43_certificates_are_replaced_without_a_drop() {
+    runs_once("its certificates are made anew by each process");
     let (broker, first) = tls_broker();
     let open = |authority: &Authority, id: &str| {
         let config = certs::client_config(&authority.pem, None);
@@ -110,6 +112,7 @@ fn bo_43_certificates_are_replaced_without_a_drop() {
 
 #[test]
 fn bo_44_silent_and_broken_tls_handshakes_end_and_hinder_nobody() {
+    runs_once("its certificates are made anew by each process");
     let mut broker = Broker::prepared();
     let authority = Authority::new("ca");
     certs::write(broker.dir(), "s", &authority.server(broker.address().ip()));

@@ -10,11 +10,13 @@ use mast_tests::{
     certs::{self, Authority},
     client::Event,
     raw,
+    twin::runs_once,
     ws::{self, Ws},
 };
 
 #[test]
 fn h01_a_socket_before_connack_costs_what_it_sent_not_what_it_announced() {
+    runs_once("it measures what the whole broker holds");
     let broker = Broker::with("[limits]\nmax_unauthenticated_percent = 100\n");
     broker.client("warm").ping();
     let before = broker.rss();
@@ -40,6 +42,7 @@ fn h01_a_socket_before_connack_costs_what_it_sent_not_what_it_announced() {
 
 #[test]
 fn h02_the_first_packet_and_every_other_have_a_greatest_size() {
+    runs_once("it counts by metrics of the whole broker");
     let broker = Broker::start();
     let mut c = Client::on(broker.tcp(), Version::V5);
     c.send_bytes(&raw::cat(&[&[0x10], &raw::varint(129 * 1024), &raw::field("MQTT"), &[5, 2]]));
@@ -56,6 +59,7 @@ fn h02_the_first_packet_and_every_other_have_a_greatest_size() {
 
 #[test]
 fn h03_connects_handshakes_and_packets_have_a_deadline() {
+    runs_once("it counts by metrics of the whole broker");
     let mut broker = Broker::prepared();
     let authority = Authority::new("ca");
     certs::write(broker.dir(), "s", &authority.server(broker.address().ip()));
@@ -117,6 +121,7 @@ fn h04_connections_are_bounded_in_all_per_source_and_in_rate() {
 
 #[test]
 fn h05_sockets_that_say_nothing_have_a_pool_of_their_own_and_the_oldest_gives_way() {
+    runs_once("the pool of the node is what it fills");
     let mut broker = Broker::prepared();
     broker.limit_files(1000);
     broker.configure("[limits]\nmax_unauthenticated_percent = 1\nconnect_timeout = \"60s\"\n");
@@ -134,6 +139,7 @@ fn h05_sockets_that_say_nothing_have_a_pool_of_their_own_and_the_oldest_gives_wa
 
 #[test]
 fn h18_client_certificates_are_checked_the_same_way_on_tls_and_wss() {
+    runs_once("its certificates are made anew by each process");
     let mut broker = Broker::prepared();
     let (authority, stranger) = (Authority::new("ca"), Authority::new("other"));
     certs::write(broker.dir(), "s", &authority.server(broker.address().ip()));

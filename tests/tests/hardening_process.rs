@@ -9,6 +9,7 @@ use mast_tests::{
     broker::{DEADLINE, workspace},
     client::{Event, Out, qos},
     raw,
+    twin::runs_once,
     ws::{self},
 };
 
@@ -92,6 +93,7 @@ fn h24_near_the_memory_budget_no_new_session_is_accepted() {
 
 #[test]
 fn h24_at_the_last_mark_the_largest_qos_0_consumers_are_cut_and_nobody_else() {
+    runs_once("it fills the memory of the whole broker");
     let broker = Broker::start();
     let (mut stalled, mut quiet) = (broker.client("stalled"), broker.client("quiet"));
     let mut owed = Connect::v5("owed").lasting().open(&broker);

@@ -5,6 +5,7 @@ use mast_tests::{
     Broker, Client, Connect, Property, Version,
     broker::DEADLINE,
     client::{Event, Out, qos},
+    twin::runs_once,
 };
 
 fn options(max_qos: u8) -> SubOptions {
@@ -44,6 +45,7 @@ fn h06_topics_have_a_greatest_depth_and_length() {
 
 #[test]
 fn h07_filters_are_bounded_per_packet_per_session_and_in_wildcards() {
+    runs_once("it counts by metrics of the whole broker");
     let broker = Broker::start();
     let mut c = broker.client("c");
     let names: Vec<String> = (0..1001).map(|n| format!("f/{n}")).collect();
@@ -77,6 +79,7 @@ fn h07_filters_are_bounded_per_packet_per_session_and_in_wildcards() {
 
 #[test]
 fn h07_a_publish_that_visits_too_many_nodes_of_the_index_is_refused_before_it_is_stored() {
+    runs_once("it counts by metrics of the whole broker");
     let broker = Broker::with("[node]\nshards = 1\n[limits]\nmax_match_nodes = 200\n");
     let connect = Connect::v5("s").lasting();
     let mut s = connect.open(&broker);
@@ -165,6 +168,7 @@ fn h10_an_absent_sessions_queue_is_bounded_and_the_oldest_give_way() {
 
 #[test]
 fn h10_with_refuse_new_publishers_are_refused_and_nothing_acknowledged_is_lost() {
+    runs_once("it counts by metrics of the whole broker");
     let mut broker = Broker::with("[offline]\nmax_messages = 10\nwhen_full = \"refuse-new\"\n");
     let connect = Connect::v5("s").lasting();
     let mut s = connect.open(&broker);
@@ -215,6 +219,7 @@ fn h10_with_refuse_new_publishers_are_refused_and_nothing_acknowledged_is_lost()
 
 #[test]
 fn h11_a_stalled_clean_session_is_cut_and_a_lasting_one_is_not() {
+    runs_once("it counts by metrics of the whole broker");
     let broker = Broker::with("[limits]\nstall_timeout = \"2s\"\n");
     let mut clean = Connect::v5("clean").keep_alive(3600).open(&broker);
     let mut lasting = Connect::v5("lasting").lasting().keep_alive(3600).open(&broker);

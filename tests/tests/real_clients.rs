@@ -13,6 +13,7 @@ use mast_tests::{
     Broker, Client, Connect,
     broker::{DEADLINE, target_dir, workspace},
     certs::{self, Authority},
+    twin::runs_once,
     ws,
 };
 
@@ -76,6 +77,7 @@ fn everywhere() -> Broker {
 
 #[test]
 fn paho_takes_the_tour_over_every_transport_and_version() {
+    runs_once("its certificates are made anew by each process");
     let broker = everywhere();
     let dir = broker.dir();
     for version in ["3", "4", "5"] {
@@ -109,6 +111,7 @@ fn paho_takes_the_tour_over_every_transport_and_version() {
 
 #[test]
 fn mqttjs_takes_the_tour_over_every_transport_and_version() {
+    runs_once("its certificates are made anew by each process");
     let broker = everywhere();
     let dir = broker.dir();
     for version in ["3", "4", "5"] {
@@ -153,6 +156,7 @@ fn leads(broker: &Broker) -> Vec<Vec<String>> {
 
 #[test]
 fn mosquitto_pub_and_sub_work_over_every_transport_and_version() {
+    runs_once("its certificates are made anew by each process");
     let broker = everywhere();
     for version in ["mqttv31", "mqttv311", "mqttv5"] {
         for lead in leads(&broker) {

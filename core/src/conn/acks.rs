@@ -1,5 +1,6 @@
 //! Acknowledgements that wait for the store, in the order of the publishes [MQTT-4.6.0-2], [MQTT-4.6.0-3].
 
+use crate::authz::Verdict;
 use crate::codec::{AckKind, Reason};
 use crate::sys::Refused;
 use alloc::collections::VecDeque;
@@ -13,6 +14,8 @@ pub(crate) enum AckState {
     Ready(Reason),
     /// Says that a limit refused the publish.
     Refused(Refused),
+    /// Says that a rule forbids the publish.
+    Denied(Verdict),
 }
 
 /// One acknowledgement.
@@ -67,7 +70,7 @@ impl AckQueue {
     pub fn pop_ready(&mut self) -> Option<PendingAck> {
         match self.waiting.front()?.state {
             AckState::Waiting => None,
-            AckState::Ready(_) | AckState::Refused(_) => self.waiting.pop_front(),
+            AckState::Ready(_) | AckState::Refused(_) | AckState::Denied(_) => self.waiting.pop_front(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! From an admitted CONNECT to CONNACK: which session, whose, and what must be stored first.
 
+use crate::authz::{Access, Request};
 use crate::codec::{ConnAck, Connect, Packet, Property, PropsBuf, Reason, Version};
 use crate::conn::alias::{AliasesIn, AliasesOut};
 use crate::conn::handshake::{Admission, put_refusal};
@@ -12,6 +13,7 @@ use crate::shard::Shard;
 use crate::shard::input::{Effect, LogEvent};
 use crate::shard::ops::{Connecting, Op};
 use crate::store::port::CommitResult;
+use crate::sys::Drop;
 use crate::tenant::mount::Mount;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -74,6 +76,19 @@ impl Shard {
     fn choose_session(&mut self, id: ConnId, connect: &Connect<'_>, admission: &Admission) {
         let mount = Mount::new(admission.identity.tenant);
         let client_id = &admission.client_id;
+        let identity = &admission.identity;
+        let user = identity.principal.as_deref();
+        let rights = self.rights_of(mount.tenant(), user, client_id, &identity.claims);
+        if let (Some(rights), Some(will)) = (&rights, &connect.will) {
+            let verdict = rights.check(&Request::publish(will.topic, will.qos, will.retain));
+            if !verdict.allowed {
+                // A will that could never go out is no will; its client is told before it relies on it.
+                self.plane.counters.drop(Drop::NotAuthorized);
+                self.note_denial(mount.tenant(), client_id, Access::Publish, will.topic, verdict);
+                self.refuse_admission(id, Reason::NOT_AUTHORIZED);
+                return;
+            }
+        }
         let found = self.tenant(mount.tenant()).and_then(|t| t.clients.get(&**client_id).copied());
         let mut present = false;
         let mut old_epoch = 0;
@@ -144,7 +159,6 @@ impl Shard {
             let session = Session::new(mount, uid, client_id.clone(), admission.identity.principal.clone());
             self.add_session(session)
         });
-        let rights = self.rights_of(mount.tenant(), admission.identity.principal.as_deref(), client_id);
         let caps = self.caps(mount.tenant());
         let expiry = caps.expiry(connect, self.plane.settings.v3_session_expiry);
         let settings_quota = self.plane.settings.max_inflight_out;

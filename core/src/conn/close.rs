@@ -9,7 +9,7 @@ use crate::ids::{ConnId, SessionId};
 use crate::session::Subscription;
 use crate::shard::Shard;
 use crate::shard::input::{Effect, LogEvent};
-use crate::sys::{Cut, Refused};
+use crate::sys::Cut;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -146,17 +146,34 @@ impl Shard {
         match state {
             AckState::Waiting => {}
             AckState::Ready(reason) => self.put_ack(id, kind, packet_id, reason),
-            AckState::Refused(refused) => self.put_refused(id, kind, packet_id, refused),
+            AckState::Refused(refused) => {
+                let mut props = PropsBuf::new();
+                let wanted = self.plane.conn(id).is_some_and(|c| c.problem_info)
+                    && props.push(&Property::ReasonString(refused.why())).is_ok();
+                let props = if wanted { props } else { PropsBuf::new() };
+                self.put_refusing(id, kind, packet_id, Reason::QUOTA_EXCEEDED, &props);
+            }
+            AckState::Denied(verdict) => {
+                let tenant = self.plane.conn(id).map(|c| c.mount.tenant());
+                let explains = self.plane.settings.explain_denials;
+                let props = match tenant.filter(|_| explains) {
+                    Some(tenant) => {
+                        let why = self.reason_of_denial(tenant, verdict);
+                        self.explanation(id, &why)
+                    }
+                    None => PropsBuf::new(),
+                };
+                self.put_refusing(id, kind, packet_id, Reason::NOT_AUTHORIZED, &props);
+            }
         }
     }
 
-    /// 0x97 with its reason in words, where the client wants words and has room for them [MQTT-3.4.2-2],
+    /// A refusing PUBACK or PUBREC, with its reason in words where the client has room for them [MQTT-3.4.2-2],
     /// [MQTT-3.5.2-2]. Only MQTT 5 connections come here.
-    fn put_refused(&mut self, id: ConnId, kind: AckKind, packet_id: u16, refused: Refused) {
-        let mut props = PropsBuf::new();
-        let wanted = self.plane.conn(id).is_some_and(|c| c.problem_info)
-            && props.push(&Property::ReasonString(refused.why())).is_ok();
-        let ack = Ack { packet_id, reason: Reason::QUOTA_EXCEEDED, props: props.as_props() };
+    fn put_refusing(&mut self, id: ConnId, kind: AckKind, packet_id: u16, reason: Reason, props: &PropsBuf) {
+        let props = props.as_props();
+        let wanted = !props.is_empty();
+        let ack = Ack { packet_id, reason, props };
         let packet = match kind {
             AckKind::PubRec => Packet::PubRec(ack),
             AckKind::PubAck | AckKind::PubRel | AckKind::PubComp => Packet::PubAck(ack),
@@ -169,7 +186,7 @@ impl Shard {
             });
         }
         if !written {
-            self.put_ack(id, kind, packet_id, Reason::QUOTA_EXCEEDED);
+            self.put_ack(id, kind, packet_id, reason);
             return;
         }
         if let Some(conn) = self.plane.conn(id) {

@@ -18,6 +18,7 @@ use crate::conn::outbuf::OutBuf;
 use crate::ids::{ConnId, SessionId};
 use crate::publish::cache::RouteCache;
 use crate::quota::ConnQuota;
+use crate::subscribe::fence::Fence;
 use crate::tenant::mount::Mount;
 use crate::time::{Mono, Wall};
 use alloc::boxed::Box;
@@ -51,6 +52,8 @@ pub(crate) struct Conn {
     pub unread: bool,
     /// Bytes not yet processed: an incomplete frame, or whatever came while nothing could be processed.
     pub hold: Vec<u8>,
+    /// Of the SUBSCRIBE that is next in `hold`, if one is.
+    pub fence: Fence,
     /// Silence allowed, µs; 0 = any.
     pub keep_alive_micros: u64,
     pub last_seen: Mono,
@@ -98,6 +101,7 @@ impl Conn {
             paused: false,
             unread: false,
             hold: Vec::new(),
+            fence: Fence::Open,
             keep_alive_micros: 0,
             last_seen: now,
             partial_since: None,

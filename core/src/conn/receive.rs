@@ -2,12 +2,14 @@
 
 use crate::codec::{self, Packet, PacketType, Property, PropsBuf, Reason, Version, Violation};
 use crate::conn::handshake::AuthQuestion;
+use crate::conn::identity::Claims;
 use crate::conn::{Conn, Phase};
 use crate::ids::{ConnId, SessionId};
 use crate::session::plane::Plane;
 use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::ops::Op;
+use crate::subscribe::fence::Fence;
 use crate::tenant::limits::Row;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -131,10 +133,13 @@ impl Shard {
                     return buf.len();
                 }
             };
+            if limited && self.must_wait(id, session, &frame) {
+                return at;
+            }
+            if frame.first >> 4 == PacketType::Subscribe as u8 && !self.may_subscribe(id) {
+                return at;
+            }
             if limited {
-                if self.must_wait(id, session, &frame) {
-                    return at;
-                }
                 self.observe_packet(tenant, frame.total);
             }
             at += frame.total;
@@ -232,6 +237,7 @@ impl Shard {
             AuthAnswer::Accept { identity, data } => {
                 let same = self.plane.conn(id).map(|c| (c.mount.tenant(), c.username.clone()));
                 let expires = identity.expires;
+                let claims = identity.claims;
                 if same != Some((identity.tenant, identity.principal)) {
                     // Another identity may not slip into a running session.
                     self.disconnect(id, Reason::NOT_AUTHORIZED);
@@ -241,6 +247,7 @@ impl Shard {
                 if let Some(conn) = self.plane.conn(id) {
                     conn.expires = expires;
                 }
+                self.claim_anew(id, claims);
                 (Reason::SUCCESS, data)
             }
             AuthAnswer::Refuse { reason } => {
@@ -259,6 +266,22 @@ impl Shard {
         if failed {
             self.disconnect(id, Reason::UNSPECIFIED_ERROR);
         }
+    }
+
+    /// The proof of a running connection says other things than it did.
+    fn claim_anew(&mut self, id: ConnId, claims: Claims) {
+        let Some(session_id) = self.plane.conn(id).map(|c| c.session) else { return };
+        let Some(session) = self.plane.session(session_id) else { return };
+        // The address is the connection's, whatever its proof.
+        let claims = Claims { source: session.claims.source, ..claims };
+        if session.claims == claims {
+            return;
+        }
+        session.claims = claims;
+        let (tenant, user) = (session.mount.tenant(), session.principal.clone());
+        let (client_id, claims) = (session.client_id.clone(), session.claims.clone());
+        let rights = self.rights_of(tenant, user.as_deref(), &client_id, &claims);
+        self.give_rights(session_id, rights);
     }
 
     /// Marks a connection whose held bytes may be processable again.
@@ -293,6 +316,7 @@ fn may_process(conn: &Conn) -> bool {
     conn.phase == Phase::Online
         && conn.quota.wait.is_none()
         && conn.appends_total < APPENDS_MAX
+        && conn.fence != Fence::Waiting
         && !acks_block(conn)
 }
 

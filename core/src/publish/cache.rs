@@ -2,6 +2,7 @@
 //! publish to few topics, so the checks of its name, the rights and the matching are usually known already);
 //! of a shard, which lists match what comes from other shards and from the log.
 
+use crate::authz::Verdict;
 use crate::ids::TenantId;
 use crate::topic::ListId;
 use alloc::string::String;
@@ -21,8 +22,10 @@ pub(crate) struct RouteCache {
     topic: String,
     /// Version of settings and rules that the verdict comes from; 0 = nothing is known.
     rules: u64,
-    /// The publisher may not publish to it.
-    pub denied: bool,
+    /// Why the publisher may not publish to it, if it may not.
+    pub denied: Option<Verdict>,
+    /// That depends on QoS or RETAIN, so it holds for one publish alone.
+    pub by_quality: bool,
     /// Lists of the live index, as of its generation.
     live: Option<(u64, SmallVec<[ListId; 4]>)>,
     /// Whether the durable index matches, as of its generation.
@@ -30,18 +33,19 @@ pub(crate) struct RouteCache {
 }
 
 impl RouteCache {
-    /// True if `topic` is well-formed and `denied` holds for it.
+    /// True if `topic` is well-formed and what is known holds for it.
     #[inline]
     pub fn knows(&self, topic: &str, rules: u64) -> bool {
         self.rules == rules && self.topic == topic
     }
 
     /// Begins anew for a topic that was checked.
-    pub fn learn(&mut self, topic: &str, rules: u64, denied: bool) {
+    pub fn learn(&mut self, topic: &str, rules: u64, denied: Option<Verdict>, by_quality: bool) {
         self.topic.clear();
         self.topic.push_str(topic);
         self.rules = rules;
         self.denied = denied;
+        self.by_quality = by_quality;
         self.live = None;
         self.durable = None;
     }

@@ -1,7 +1,6 @@
 //! From a message to its subscribers. Small fan-outs run at once; a huge one is a job that `poll`
 //! resumes, and everything behind it waits its turn, so that order holds for every subscriber.
 
-use crate::authz::Access;
 use crate::ids::{SessionUid, ShardIx};
 use crate::message::Message;
 use crate::publish::batch::{BATCHED_MAX, RouteBatch};
@@ -14,7 +13,6 @@ use crate::shard::slab::Slab;
 use crate::shard::tenants::{RemoteInterest, Retained};
 use crate::store::port::Committed;
 use crate::store::position::{Partition, Seq};
-use crate::sys::Drop;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
@@ -246,6 +244,8 @@ impl Shard {
             self.plane.head.raise(partition, entry.seq);
         }
         self.plane.head.raise(partition, batch.upto);
+        self.commits.delivered += 1;
+        self.pass_fences();
         self.scans.head_moved(&self.plane.head);
         self.answer_early_gets();
     }
@@ -263,18 +263,6 @@ impl Shard {
             tenant.set_retained(message.topic(), Retained { partition, seq, message: Arc::clone(message) });
             self.unretain(message.tenant, message.topic());
         }
-    }
-
-    /// Whether a session may get messages of this topic.
-    pub(crate) fn may_receive(&mut self, session: crate::ids::SessionId, topic: &str) -> bool {
-        let allowed = self
-            .plane
-            .session(session)
-            .is_none_or(|s| s.rights.as_ref().is_none_or(|r| r.check(Access::Receive, topic).allowed));
-        if !allowed {
-            self.plane.counters.drop(Drop::NotAuthorized);
-        }
-        allowed
     }
 }
 

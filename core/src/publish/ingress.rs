@@ -1,7 +1,7 @@
 //! A PUBLISH from a client: what is refused, what must be stored before its acknowledgement, what is
 //! routed at once.
 
-use crate::authz::Access;
+use crate::authz::{Access, Request, Verdict};
 use crate::codec::{AckKind, Publish, Reason, Version, Violation};
 use crate::conn::acks::AckState;
 use crate::conn::alias::AliasError;
@@ -99,13 +99,23 @@ impl Shard {
         let Some(session) = self.plane.session(session_id) else { return Ok(()) };
         let (mount, uid) = (session.mount, session.uid);
         let known = publish.qos == QoS::ExactlyOnce && session.inbound.contains(&publish.packet_id);
-        if !known_topic {
-            let denied =
-                session.rights.as_ref().is_some_and(|rights| !rights.check(Access::Publish, topic).allowed)
-                    || topic.starts_with("$SYS");
-            self.route_now.get_or_insert_default().learn(topic, rules, denied);
+        if !known_topic || self.route_now.as_ref().is_some_and(|c| c.by_quality) {
+            let request = Request::publish(topic, publish.qos, publish.retain);
+            let (denied, by_quality) = match (Verdict::before_rules(&request), &session.rights) {
+                (None, Some(rights)) => {
+                    let verdict = rights.check(&request);
+                    (Some(verdict).filter(|v| !v.allowed), rights.asks_quality())
+                }
+                (decided, _) => (decided, false),
+            };
+            let cache = self.route_now.get_or_insert_default();
+            if known_topic {
+                cache.denied = denied;
+            } else {
+                cache.learn(topic, rules, denied, by_quality);
+            }
         }
-        let denied = self.route_now.as_ref().is_some_and(|c| c.denied);
+        let denied = self.route_now.as_ref().and_then(|c| c.denied);
         let Some(conn) = self.plane.conn(id) else { return Ok(()) };
         let version = conn.version;
         let pending =
@@ -134,8 +144,9 @@ impl Shard {
             tenant.counters.publish_in += 1;
             tenant.counters.publish_bytes_in += publish.payload.len() as u64;
         }
-        if denied {
-            self.deny(id, version, publish);
+        if let Some(verdict) = denied {
+            self.note_denied(session_id, Access::Publish, topic, verdict);
+            self.deny(id, version, publish, verdict);
             return Ok(());
         }
         let mut scratch = Vec::new();
@@ -210,15 +221,17 @@ impl Shard {
     }
 
     /// A forbidden publish: MQTT 5 has a code, 3.x only success or closing [MQTT-3.3.5-2 of 3.1.1]; like
-    /// other brokers we let the client live and drop the message.
-    fn deny(&mut self, id: ConnId, version: Version, publish: &Publish<'_>) {
+    /// other brokers we let the client live and drop the message. QoS 0 has no answer in any version.
+    fn deny(&mut self, id: ConnId, version: Version, publish: &Publish<'_>, verdict: Verdict) {
         self.plane.counters.drop(Drop::NotAuthorized);
-        let reason = if version == Version::V5 { Reason::NOT_AUTHORIZED } else { Reason::SUCCESS };
-        match publish.qos {
-            QoS::AtMostOnce => {}
-            QoS::AtLeastOnce => self.ack_now(id, AckKind::PubAck, publish.packet_id, reason),
-            QoS::ExactlyOnce => self.ack_now(id, AckKind::PubRec, publish.packet_id, reason),
-        }
+        let kind = match publish.qos {
+            QoS::AtMostOnce => return,
+            QoS::AtLeastOnce => AckKind::PubAck,
+            QoS::ExactlyOnce => AckKind::PubRec,
+        };
+        let state =
+            if version == Version::V5 { AckState::Denied(verdict) } else { AckState::Ready(Reason::SUCCESS) };
+        self.decide_now(id, kind, publish.packet_id, state);
     }
 
     /// An acknowledgement that waits for nothing but its predecessors.

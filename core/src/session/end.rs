@@ -1,6 +1,7 @@
 //! Coming and going of a session: attaching to a connection, going away, expiring. What ends a session
 //! runs one clean-up list, here: will, groups, indexes, interest, counters, stored keys.
 
+use crate::authz::Request;
 use crate::codec::SubOptions;
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
@@ -63,8 +64,18 @@ impl Shard {
         let Some(session) = self.plane.session(id) else { return };
         let window = if attached { session.out.quota } else { 0 };
         let member = MemberRef { shard: me, session: id, uid: session.uid };
-        let groups: Vec<_> = session.subscriptions.values().filter_map(|s| s.group).collect();
-        for group in groups {
+        let rights = session.rights.as_deref();
+        // Who may read nothing of a group's filter (any more) takes nothing from those who may.
+        let reads = |filter: &str, qos| {
+            let inner = topic::split_share(filter).ok().flatten().map_or(filter, |s| s.filter);
+            rights.is_none_or(|r| r.check(&Request::subscribe(inner, qos)).allowed)
+        };
+        let groups: Vec<_> = session
+            .subscriptions
+            .iter()
+            .filter_map(|(filter, s)| Some((s.group?, if reads(filter, s.options.qos) { window } else { 0 })))
+            .collect();
+        for (group, window) in groups {
             self.send(group.leader, PeerMsg::GroupPresence { group, member, window });
         }
     }

@@ -1,5 +1,6 @@
 //! Acknowledgements of a client for what we sent, and the release of what it sent with QoS 2.
 
+use crate::authz::Request;
 use crate::codec::{AckKind, Reason};
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
@@ -102,7 +103,7 @@ impl Shard {
         let mut index = 0;
         let Some(session) = self.plane.session(id) else { return };
         let mut under_way = session.out.inflight.iter().filter(|e| e.sent).count();
-        while let Some(session) = self.plane.session(id) {
+        while let Some(session) = self.plane.sessions.get_mut(id.idx, id.generation) {
             let Some(conn) = session.conn else { return };
             let quota = session.out.quota as usize;
             let Some(entry) = session.out.inflight.get_mut(index) else {
@@ -117,6 +118,22 @@ impl Shard {
             }
             if under_way >= quota {
                 return;
+            }
+            let rights = session.rights.as_deref();
+            let barred = entry.stage == Stage::Sent
+                && entry
+                    .message
+                    .as_ref()
+                    .is_some_and(|m| rights.is_some_and(|r| !r.check(&Request::receive(m.topic())).allowed));
+            if barred {
+                // The right was taken away since: what was sent once is not sent again.
+                self.plane.counters.drop(Drop::NotAuthorized);
+                if entry.qos == QoS::AtLeastOnce {
+                    self.forget_inflight(id, index);
+                    continue;
+                }
+                // Below it ends as what has no body any more.
+                entry.message = None;
             }
             match entry.stage {
                 Stage::Sent if entry.message.is_some() => {
@@ -146,6 +163,19 @@ impl Shard {
                 Stage::Releasing | Stage::Reserving => {}
             }
             index += 1;
+        }
+    }
+
+    /// A message in flight is given up.
+    fn forget_inflight(&mut self, id: SessionId, index: usize) {
+        let Some(session) = self.plane.session(id) else { return };
+        let Some(entry) = session.out.inflight.remove(index) else { return };
+        if session.persistent && !session.stored.moved {
+            session.stored.moved = true;
+            self.plane.followups.push(Followup::Moved(id));
+        }
+        if let Source::Group { group, delivery } = entry.source {
+            self.plane.followups.push(Followup::Settled { group, delivery, session: id, done: true });
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod plane;
 pub(crate) mod record;
 pub(crate) mod replays;
 pub(crate) mod restore;
+pub(crate) mod rights;
 pub(crate) mod storing;
 pub(crate) mod will;
 

@@ -2,7 +2,7 @@
 //! buffer, or into a session's queue, or leaves it to the log. It never touches an index or the store;
 //! what it needs from there it notes as a follow-up.
 
-use crate::authz::Access;
+use crate::authz::Request;
 use crate::codec::{self, PublishHead, Version};
 use crate::conn::alias::AliasOut;
 use crate::conn::outbuf::SHARE_FROM;
@@ -154,7 +154,7 @@ impl Plane {
             return;
         }
         if let Some(rights) = &session.rights
-            && !rights.check(Access::Receive, item.parts.topic).allowed
+            && !rights.check(&Request::receive(item.parts.topic)).allowed
         {
             self.counters.drop(Drop::NotAuthorized);
             return;

@@ -188,7 +188,7 @@ impl Shard {
         cursor: &CursorRecord,
     ) -> SessionId {
         let now = self.plane.now;
-        let rights = self.rights_of(tenant, record.principal.as_deref(), &client_id);
+        let rights = self.rights_of(tenant, record.principal.as_deref(), &client_id, &record.claims);
         let mut session = Session::new(Mount::new(tenant), record.uid, client_id, record.principal);
         session.rights = rights;
         session.claims = record.claims;
@@ -318,26 +318,6 @@ impl Shard {
         self.arm_away(id);
         self.expiry_due_soon(id);
         self.watch_backlog(id);
-    }
-
-    /// New rules are in use: every session's rights are made anew.
-    pub(crate) fn refresh_rights(&mut self) {
-        let rules = &self.tenancy.rules;
-        self.plane.sessions.for_each(|session| {
-            session.rights = rules
-                .of(session.mount.tenant())
-                .map(|acl| Box::new(acl.resolve(session.principal.as_deref(), &session.client_id)));
-        });
-    }
-
-    /// The rules of a client; `None` where everything is allowed.
-    pub(crate) fn rights_of(
-        &self,
-        tenant: TenantId,
-        user: Option<&str>,
-        client_id: &str,
-    ) -> Option<Box<crate::authz::Principal>> {
-        self.tenancy.rules.of(tenant).map(|acl| Box::new(acl.resolve(user, client_id)))
     }
 }
 

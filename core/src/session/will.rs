@@ -1,6 +1,6 @@
 //! The will of a connection, and when it goes out.
 
-use crate::authz::Access;
+use crate::authz::{Access, Request, Verdict};
 use crate::codec::Will as WillPacket;
 use crate::ids::{SessionId, SessionUid, TenantId};
 use crate::message::{Message, MessageParts, QoS};
@@ -81,13 +81,13 @@ impl Shard {
         let Some(will) = session.will.take() else { return Vec::new() };
         let message = will.message(session.mount.tenant(), session.uid, wall);
         let stored = session.stored.revision.is_some();
-        let allowed = session
-            .rights
-            .as_ref()
-            .is_none_or(|rights| rights.check(Access::Publish, message.topic()).allowed);
-        if !allowed {
-            // The right was revoked between CONNECT and now.
+        // Rights may have been taken away between CONNECT and now.
+        let verdict = session.rights.as_ref().map_or(Verdict::OPEN, |rights| {
+            rights.check(&Request::publish(message.topic(), message.qos, message.retain))
+        });
+        if !verdict.allowed {
             self.plane.counters.drop(Drop::NotAuthorized);
+            self.note_denied(id, Access::Publish, message.topic(), verdict);
             return Vec::new();
         }
         if self.is_over_match_budget(message.tenant, message.topic(), message.qos) {

@@ -162,6 +162,7 @@ impl Shard {
         match msg {
             PeerMsg::Interest { token, changes } => self.interest(from, token, changes),
             PeerMsg::InterestSeen { token } => self.gate_token(token),
+            PeerMsg::Fence { conn } => self.fence_read(conn),
             PeerMsg::Full { tenant, session, filters, full } => {
                 self.session_full(tenant, session, &filters, full);
             }

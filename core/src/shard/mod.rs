@@ -30,6 +30,7 @@ use crate::shard::tenants::TenantState;
 use crate::shard::timers::Timer;
 use crate::store::port::{Durability, Read, Write};
 use crate::store::position::{Partition, Position};
+use crate::subscribe::fence::Commits;
 use crate::subscribe::gate::Gate;
 use crate::subscribe::scan::Scans;
 use crate::sys::Counters;
@@ -103,6 +104,7 @@ pub struct Shard {
     pub(crate) work: VecDeque<Work>,
     /// Small unlogged messages for other shards, collected until the end of the turn.
     pub(crate) batches: Vec<RouteBatch>,
+    pub(crate) commits: Commits,
     /// Messages of this shard to itself: the same path as to others, without leaving.
     pub(crate) own_mail: VecDeque<PeerMsg>,
     /// Connections whose held bytes may be processed again.
@@ -170,6 +172,7 @@ impl Shard {
             wheel: Wheel::new(now.mono),
             work: VecDeque::new(),
             batches: (0..config.shards).map(|_| RouteBatch::default()).collect(),
+            commits: Commits::default(),
             own_mail: VecDeque::new(),
             unheld: Vec::new(),
             readmit: Vec::new(),
@@ -204,7 +207,10 @@ impl Shard {
             Input::Admit { conn, admission } => self.admit(conn, admission),
             Input::Closed { conn } => self.closed(conn),
             Input::Peer { from, msg } => self.peer(from, msg),
-            Input::Committed(batch) => self.work.push_back(Work::Committed { batch, next: 0 }),
+            Input::Committed(batch) => {
+                self.commits.announced += 1;
+                self.work.push_back(Work::Committed { batch, next: 0 });
+            }
             Input::CommitDone { op, result } => self.commit_done(op, result),
             Input::ReadDone { op, result } => self.read_done(op, result),
             Input::AuthDone { op, answer } => self.auth_done(op, answer),

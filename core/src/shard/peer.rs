@@ -1,7 +1,7 @@
 //! Messages between the shards of a node. They are small, ordered per pair of shards, and carry messages
 //! as shared pointers; a message between nodes will carry the same contents.
 
-use crate::ids::{SessionId, SessionUid, ShardIx, TenantId};
+use crate::ids::{ConnId, SessionId, SessionUid, ShardIx, TenantId};
 use crate::message::{Message, QoS};
 use crate::publish::batch::RouteBatch;
 use crate::quota::ledger::QuotaMsg;
@@ -97,6 +97,11 @@ pub enum PeerMsg {
         token: u64,
         /// The changes.
         changes: Vec<InterestChange>,
+    },
+    /// To the sender itself, behind all that waits for it: a SUBSCRIBE of the connection waits for this.
+    Fence {
+        /// Which.
+        conn: ConnId,
     },
     /// The interest change is in effect here.
     InterestSeen {

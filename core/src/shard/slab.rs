@@ -66,11 +66,6 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Calls `f` with every occupant, by index.
-    pub fn for_each(&mut self, f: impl FnMut(&mut T)) {
-        self.slots.iter_mut().filter_map(|(_, v)| v.as_mut()).for_each(f);
-    }
-
     /// All occupants with index and generation, by index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
         self.slots.iter().enumerate().filter_map(|(i, (g, v))| v.as_ref().map(|v| (i as u32, *g, v)))

@@ -1,6 +1,7 @@
 //! What a shard holds of one tenant: indexes, interest, clients. Each tenant has its own, so no look-up
 //! can cross over.
 
+use crate::authz::Denials;
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::Message;
 use crate::quota::Quota;
@@ -65,6 +66,8 @@ pub(crate) struct TenantState {
     /// On the tenant's home shard: its retained messages.
     pub retained: RetainedIndex<Retained>,
     pub counters: TenantCounters,
+    /// What its clients were denied; made with the first.
+    pub denials: Option<Box<Denials>>,
     /// On the home shard: what every shard last reported.
     pub reports: BTreeMap<ShardIx, TenantCounters>,
     /// It uses all shards; else it sits on one. Fixed for the life of the process.
@@ -90,6 +93,7 @@ impl TenantState {
             clients: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
             retained: RetainedIndex::new(seed),
             counters: TenantCounters::default(),
+            denials: None,
             reports: BTreeMap::new(),
             spread: true,
             usage: Usage::default(),

@@ -1,7 +1,7 @@
 //! The gate before a SUBACK or UNSUBACK: it opens once the subscription is stored and works on every
 //! shard. It always has a deadline, through the operations that it waits for.
 
-use crate::codec::{Packet, Props, Reason, SubAck, Version};
+use crate::codec::{Packet, PropsBuf, Reason, SubAck, Version};
 use crate::conn::Phase;
 use crate::ids::{ConnId, SessionId};
 use crate::shard::Shard;
@@ -12,6 +12,7 @@ use crate::subscribe::scan::ScanRequest;
 use crate::sys::FilterRefused;
 use crate::topic;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Which packet leaves when it opens.
@@ -41,6 +42,8 @@ pub(crate) struct Gate {
     pub session: SessionId,
     pub packet_id: u16,
     pub codes: Vec<u8>,
+    /// What denied filters, in words, where clients may know.
+    pub why: String,
     /// Answers that are due.
     pub pending: u32,
     /// Retained messages to send afterwards.
@@ -244,7 +247,15 @@ impl Shard {
                 *code = if *code >= 0x80 { 0x80 } else { *code };
             }
         }
-        let ack = SubAck { packet_id: gate.packet_id, props: Props::EMPTY, codes: &codes };
+        let mut props =
+            if gate.why.is_empty() { PropsBuf::new() } else { self.explanation(gate.conn, &gate.why) };
+        let Some(conn) = self.plane.conn(gate.conn) else { return };
+        let long = SubAck { packet_id: gate.packet_id, props: props.as_props(), codes: &codes };
+        if Packet::SubAck(long).encoded_len(conn.version) > conn.max_packet_out as usize {
+            // [MQTT-3.9.2-1]
+            props = PropsBuf::new();
+        }
+        let ack = SubAck { packet_id: gate.packet_id, props: props.as_props(), codes: &codes };
         let packet = match gate.kind {
             GateKind::Subscribe => Packet::SubAck(ack),
             GateKind::Unsubscribe => Packet::UnsubAck(ack),

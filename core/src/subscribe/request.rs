@@ -1,6 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE from a client.
 
-use crate::authz::Access;
+use crate::authz::{Access, Request, Verdict};
 use crate::codec::{Reason, SubOptions, Subscribe, Unsubscribe, Violation};
 use crate::conn::receive::protocol_error;
 use crate::ids::{ConnId, SessionId};
@@ -17,6 +17,7 @@ use crate::subscribe::scan::ScanRequest;
 use crate::tenant::limits::Row;
 use crate::topic::{self, Shared};
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Remaining work of one SUBSCRIBE while its filters are gone through.
@@ -49,6 +50,7 @@ impl Shard {
             session,
             packet_id: packet.packet_id,
             codes: Vec::with_capacity(packet.filters.len()),
+            why: String::new(),
             pending: 0,
             scans: Vec::new(),
             stored: Vec::new(),
@@ -129,7 +131,12 @@ impl Shard {
         let serial = self.new_token();
         let head = self.plane.head.clone();
         let Some(session) = self.plane.session(id) else { return Reason::UNSPECIFIED_ERROR };
-        if session.rights.as_ref().is_some_and(|r| !r.check(Access::Subscribe, filter).allowed) {
+        let verdict = session
+            .rights
+            .as_ref()
+            .map_or(Verdict::OPEN, |r| r.check(&Request::subscribe(filter, options.qos)));
+        if !verdict.allowed {
+            self.deny_filter(id, raw, verdict, pass);
             return Reason::NOT_AUTHORIZED;
         }
         let existing = session.subscriptions.get(raw).cloned();
@@ -207,6 +214,22 @@ impl Shard {
         Reason(options.qos as u8)
     }
 
+    /// A rule forbids a filter.
+    fn deny_filter(&mut self, id: SessionId, raw: &str, verdict: Verdict, pass: &mut Pass) {
+        self.note_denied(id, Access::Subscribe, raw, verdict);
+        let Some(tenant) = self.plane.session(id).map(|s| s.mount.tenant()) else { return };
+        if self.plane.settings.explain_denials {
+            let why = self.reason_of_denial(tenant, verdict);
+            let why_all = &mut pass.gate.why;
+            if !why_all.is_empty() {
+                why_all.push_str("; ");
+            }
+            why_all.push_str(raw);
+            why_all.push_str(": ");
+            why_all.push_str(&why);
+        }
+    }
+
     fn subscribe_plain(
         &mut self,
         id: SessionId,
@@ -238,7 +261,8 @@ impl Shard {
     pub(crate) fn join_group(&mut self, id: SessionId, shared: Shared<'_>, qos: QoS) -> u64 {
         let token = self.new_token();
         let me = self.me;
-        let attached = self.plane.is_attached(id);
+        // Who could read nothing of it gets nothing to lose.
+        let attached = self.plane.is_attached(id) && self.may_share(id, shared.filter, qos);
         let Some(session) = self.plane.session(id) else { return token };
         let tenant = session.mount.tenant();
         let join = GroupJoin {
@@ -310,6 +334,7 @@ impl Shard {
             session,
             packet_id: packet.packet_id,
             codes,
+            why: String::new(),
             pending: u32::from(!writes.is_empty()),
             scans: Vec::new(),
             stored,

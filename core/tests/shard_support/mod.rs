@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mast_core::codec::{self, Packet, Version};
-use mast_core::conn::handshake::{AuthAnswer, Handshake, HandshakeConfig, Identity, Progress, shard_of};
-use mast_core::ids::{ConnId, ShardIx, TenantId};
+use mast_core::conn::handshake::{
+    Admission, AuthAnswer, Claims, Handshake, HandshakeConfig, Identity, Progress, shard_of,
+};
+use mast_core::ids::{ConnId, OpId, ShardIx, TenantId};
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
 use mast_core::shard::input::{Effect, Input, Outbox, Step};
-use mast_core::shard::{Shard, ShardConfig};
+use mast_core::shard::peer::PeerMsg;
+use mast_core::shard::{Census, Shard, ShardConfig};
 use mast_core::store::key::Key;
 use mast_core::store::port::{
     CommitResult, Committed, CommittedEntry, LogEntry, LogPage, LogRead, Read, ReadResult, Restored, Write,
@@ -32,6 +35,15 @@ pub struct Client {
     slot: u32,
 }
 
+/// A will: its payload is "will".
+#[derive(Clone, Debug)]
+pub struct WillOf {
+    pub topic: String,
+    pub qos: u8,
+    /// Seconds; of MQTT 5.
+    pub delay: u32,
+}
+
 /// See the module.
 pub struct Node {
     shards: Vec<Shard>,
@@ -44,6 +56,12 @@ pub struct Node {
     pub tenancy: Tenancy,
     /// Tenant of clients that connect from now on.
     pub tenant: TenantId,
+    /// User of clients that connect from now on.
+    pub user: Option<Box<str>>,
+    /// What the proof of clients that connect from now on says besides.
+    pub claims: Claims,
+    /// Will of clients that connect from now on.
+    pub will: Option<WillOf>,
     log: Vec<CommittedEntry>,
     keys: BTreeMap<Key, (bytes::Bytes, u64)>,
     head: u64,
@@ -56,6 +74,18 @@ pub struct Node {
     pub damaged: BTreeSet<Vec<u8>>,
     /// Commits with an append so far.
     pub appends: usize,
+    /// Authentication methods that are offered.
+    pub auth_methods: Vec<Box<str>>,
+    /// Operations of questions about clients that authenticate again, in order.
+    pub asked: Vec<OpId>,
+    /// What a shard that does not read its mail has not read.
+    unread: BTreeMap<u16, Vec<Unread>>,
+}
+
+/// Mail of a shard: what others and the store tell it.
+enum Unread {
+    Peer(ShardIx, PeerMsg),
+    Committed(Arc<Committed>),
 }
 
 /// A packet of 3.x or 5 from its first byte and what follows its length.
@@ -75,7 +105,7 @@ pub fn packet(first: u8, body: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-fn text(s: &str) -> Vec<u8> {
+pub fn text(s: &str) -> Vec<u8> {
     [&(s.len() as u16).to_be_bytes(), s.as_bytes()].concat()
 }
 
@@ -93,6 +123,9 @@ impl Node {
                 ..Tenancy::default()
             },
             tenant: TenantId(0),
+            user: None,
+            claims: Claims::default(),
+            will: None,
             log: Vec::new(),
             keys: BTreeMap::new(),
             head: 0,
@@ -101,6 +134,9 @@ impl Node {
             stalled: BTreeSet::new(),
             damaged: BTreeSet::new(),
             appends: 0,
+            auth_methods: Vec::new(),
+            asked: Vec::new(),
+            unread: BTreeMap::new(),
         };
         node.start(shards);
         node
@@ -183,6 +219,24 @@ impl Node {
         self.settings = settings;
     }
 
+    /// New rules come into force on all shards.
+    pub fn rules(&mut self, rules: mast_core::tenant::rules::Rules) {
+        self.tenancy.rules = rules;
+        self.reconfigure(self.settings.clone());
+    }
+
+    /// What clients were denied: client, action, topic, how often, why; in order.
+    pub fn denials(&self) -> Vec<(String, &'static str, String, u64, String)> {
+        let all = self.shards.iter().flat_map(Shard::denials).flat_map(|(_, denials)| denials.iter());
+        let mut all: Vec<_> = all
+            .map(|d| {
+                (d.client_id.to_string(), d.access.as_str(), d.topic.to_string(), d.count, d.why.to_string())
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Time passes, in steps in which timers run.
     pub fn pass(&mut self, millis: u64) {
         for _ in 0..millis.div_ceil(100) {
@@ -211,6 +265,26 @@ impl Node {
         }
     }
 
+    /// The shard reads its sockets from now on, but not its mail.
+    pub fn leave_mail(&mut self, shard: u16) {
+        self.unread.insert(shard, Vec::new());
+    }
+
+    /// The shard reads its mail again.
+    pub fn read_mail(&mut self, shard: u16) {
+        for mail in self.unread.remove(&shard).unwrap_or_default() {
+            self.mail(shard, mail);
+        }
+    }
+
+    fn mail(&mut self, shard: u16, mail: Unread) {
+        match (self.unread.get_mut(&shard), mail) {
+            (Some(unread), mail) => unread.push(mail),
+            (None, Unread::Peer(from, msg)) => self.give(shard, Input::Peer { from, msg }),
+            (None, Unread::Committed(batch)) => self.give(shard, Input::Committed(batch)),
+        }
+    }
+
     /// Memory is short.
     pub fn relieve(&mut self) {
         for shard in 0..self.shards.len() as u16 {
@@ -236,7 +310,7 @@ impl Node {
                 self.versions.remove(&Client { shard, slot: conn.idx });
                 self.give(shard, Input::Closed { conn });
             }
-            Effect::Peer { to, msg } => self.give(to.0, Input::Peer { from: ShardIx(shard), msg }),
+            Effect::Peer { to, msg } => self.mail(to.0, Unread::Peer(ShardIx(shard), msg)),
             Effect::Commit { op, writes, .. } => {
                 let result = self.commit(writes);
                 self.give(shard, Input::CommitDone { op, result });
@@ -245,11 +319,8 @@ impl Node {
                 let result = self.read(&read);
                 self.give(shard, Input::ReadDone { op, result });
             }
-            Effect::Pause { .. }
-            | Effect::Resume { .. }
-            | Effect::Auth { .. }
-            | Effect::Floor { .. }
-            | Effect::Log(_) => {}
+            Effect::Auth { op, .. } => self.asked.push(op),
+            Effect::Pause { .. } | Effect::Resume { .. } | Effect::Floor { .. } | Effect::Log(_) => {}
         }
     }
 
@@ -279,7 +350,7 @@ impl Node {
         let upto = Seq(self.head);
         let committed = Arc::new(Committed { partition: PARTITION, entries, upto });
         for shard in 0..self.shards.len() as u16 {
-            self.give(shard, Input::Committed(Arc::clone(&committed)));
+            self.mail(shard, Unread::Committed(Arc::clone(&committed)));
         }
         CommitResult::Done { last: upto }
     }
@@ -357,26 +428,51 @@ impl Node {
 
     /// The same, where the shard may refuse.
     pub fn try_connect(&mut self, version: Version, client_id: &str, expiry: u32) -> Client {
+        let mut machine = self.handshake();
+        let (mut rng, mut out) = (Rng::new(1), Vec::new());
+        let v5 = version == Version::V5;
+        let props = if v5 { [&[5, 0x11][..], &expiry.to_be_bytes()].concat() } else { Vec::new() };
+        let mut flags = if expiry == 0 { 2 } else { 0 };
+        let mut will = Vec::new();
+        if let Some(WillOf { topic, qos, delay }) = &self.will {
+            flags |= 4 | qos << 3;
+            if v5 {
+                will = [&[5, 0x18][..], &delay.to_be_bytes()].concat();
+            }
+            will.extend([text(topic), text("will")].concat());
+        }
+        let level = if v5 { 5 } else { 4 };
+        let body: [&[u8]; 5] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id), &will];
+        let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
+        assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
+        let identity = Identity { expires: self.expires, ..Identity::new(self.tenant, self.user.clone()) };
+        let identity = Identity { claims: self.claims.clone(), ..identity };
+        let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
+        let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
+        self.admit(version, admission)
+    }
+
+    /// A handshake with the node's settings.
+    pub fn handshake(&self) -> Handshake {
         let config = HandshakeConfig {
             settings: Arc::new(self.settings.clone()),
             max_connect_packet: 1000,
             connect_deadline_ms: 1000,
-            auth_methods: Arc::from([]),
+            auth_methods: self.auth_methods.clone().into(),
         };
-        let mut machine = Handshake::new(Arc::new(config), self.now.mono);
-        let (mut rng, mut out) = (Rng::new(1), Vec::new());
-        let v5 = version == Version::V5;
-        let props = if v5 { [&[5, 0x11][..], &expiry.to_be_bytes()].concat() } else { Vec::new() };
-        let flags = if expiry == 0 { 2 } else { 0 };
-        let level = if v5 { 5 } else { 4 };
-        let body: [&[u8]; 4] = [&text("MQTT"), &[level, flags, 0, 0], &props, &text(client_id)];
-        let asked = machine.receive(&packet(0x10, &body), &mut rng, &mut out);
-        assert!(matches!(asked, Progress::Ask(_)), "{asked:?}");
-        let identity = Identity { expires: self.expires, ..Identity::new(self.tenant, None) };
-        let answer = machine.authenticated(AuthAnswer::Accept { identity, data: None }, &mut out);
-        let Progress::Admit(admission) = answer else { panic!("{answer:?}") };
-        let spread = self.tenancy.registry.is_spread(self.tenant);
-        let shard = shard_of(self.tenant, client_id, self.shards.len() as u16, spread).0;
+        Handshake::new(Arc::new(config), self.now.mono)
+    }
+
+    /// Gives a client whose handshake is over to its shard.
+    pub fn admit(&mut self, version: Version, admission: Box<Admission>) -> Client {
+        let shards = self.shards.len() as u16;
+        let shard = shard_of(
+            admission.identity.tenant,
+            &admission.client_id,
+            shards,
+            self.tenancy.registry.is_spread(admission.identity.tenant),
+        )
+        .0;
         let slot =
             (0..).find(|slot| !self.versions.contains_key(&Client { shard, slot: *slot })).expect("a slot");
         let client = Client { shard, slot };
@@ -384,6 +480,18 @@ impl Node {
         self.inbox.remove(&client);
         self.give(shard, Input::Admit { conn: client.id(), admission });
         client
+    }
+
+    /// Answers the oldest question about a client of its shard that authenticates again.
+    pub fn answer(&mut self, client: Client, answer: AuthAnswer) {
+        assert!(!self.asked.is_empty(), "nothing was asked");
+        let op = self.asked.remove(0);
+        self.give(client.shard, Input::AuthDone { op, answer });
+    }
+
+    /// What each shard holds.
+    pub fn census(&self) -> Vec<Census> {
+        self.shards.iter().map(Shard::census).collect()
     }
 
     pub fn is_open(&self, client: Client) -> bool {

@@ -4,14 +4,14 @@
 use crate::accept::authenticate::{ClientCertificate, refuse};
 use crate::accept::failures::Failure;
 use crate::accept::{Accepted, Acceptor, InForce};
-use crate::auth::CertificateNames;
+use crate::auth::{CertificateNameError, CertificateNames};
 use crate::config::{Config, Listener};
 use crate::driver::mailbox::{Arrival, Mail, Permit};
 use crate::driver::socket::{Got, Registered};
 use crate::driver::transport::{Flow, Transport};
 use crate::listen::admission::{Admitted, Refusal};
 use crate::listen::proxy::{self, Parsed};
-use crate::listen::tls::{TlsListener, user_name};
+use crate::listen::tls::{self, TlsListener};
 use crate::listen::ws::{Handshake as WsHandshake, Upgrade};
 use crate::listen::ws_codec::WsCodec;
 use crate::obs::log::ClientText;
@@ -42,7 +42,7 @@ pub struct Greeter {
 fn refused_certificate(error: io::Error) -> Ended {
     match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
         Some(why @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)) => {
-            Ended::Refused(format!("client certificate: {why}"))
+            Ended::Refused(format!("client certificate: {}", tls::explain(why)))
         }
         Some(_) | None => Ended::Io(error),
     }
@@ -225,11 +225,10 @@ impl Greeter {
         let (prefixed, session) = stream.into_inner();
         let certificate = match session.peer_certificates().and_then(|chain| chain.first()) {
             Some(certificate) => {
-                let user = user_name(certificate, tls.username_from())
-                    .map_err(|e| Ended::Refused(format!("client certificate: {e}")))?;
-                let names = CertificateNames::read(certificate);
-                let unreadable = || Ended::Refused("the client certificate cannot be parsed".into());
-                Some(Box::new(ClientCertificate { user, names: names.ok_or_else(unreadable)? }))
+                let refused = |e: CertificateNameError| Ended::Refused(format!("client certificate: {e}"));
+                let names = CertificateNames::read(certificate).map_err(refused)?;
+                let user = names.user_name(tls.username_from()).map_err(refused)?;
+                Some(Box::new(ClientCertificate { user, names }))
             }
             None => None,
         };

@@ -13,7 +13,7 @@ use crate::driver::clock::Clock;
 use crate::driver::mailbox::Mailbox;
 use crate::driver::socket::Socket;
 use crate::listen::admission::{Admission, Refusal};
-use crate::listen::bind::Bound;
+use crate::listen::bind::{self, Bound};
 use crate::obs::log::RateLimited;
 use crate::serve::OpenListener;
 use arc_swap::ArcSwap;
@@ -65,12 +65,14 @@ pub struct Accepted {
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Starts the accept loops of a listener.
+    /// Lets clients in through a listener and starts its accept loops.
     ///
     /// # Errors
-    /// The runtime cannot register a socket.
+    /// It cannot listen, or the runtime cannot register a socket.
     pub fn listen(self: &Arc<Self>, open: OpenListener) -> io::Result<Vec<JoinHandle<()>>> {
         let OpenListener { settings, sockets, tls } = open;
+        let backlog = self.in_force.load().config.limits.backlog;
+        bind::listen(&settings, &sockets, backlog).map_err(io::Error::other)?;
         let name = Arc::from(settings.name.as_str());
         let greeter = Arc::new(Greeter { acceptor: Arc::clone(self), name, opened: Arc::new(settings), tls });
         let mut loops = Vec::new();

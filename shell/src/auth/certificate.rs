@@ -3,7 +3,7 @@
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 use super::gate::{Denial, User};
-use crate::config::CertificateKeys;
+use crate::config::{CertificateKeys, UsernameFrom};
 
 /// Parts of a subject that a rule may name, with their object identifiers.
 const PARTS: [(&str, &str); 10] = [
@@ -22,35 +22,41 @@ const PARTS: [(&str, &str); 10] = [
 /// Longest user name or client id pattern that a certificate may lead to, bytes.
 const MAX_NAME: usize = 256;
 
+/// Why a client certificate gives no user name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateNameError {
+    #[error("the client certificate cannot be parsed")]
+    Unparsable,
+    #[error("the client certificate has no such name")]
+    Missing,
+    #[error("the client certificate has several common names")]
+    Ambiguous,
+    #[error("the name in the client certificate is not plain text")]
+    BadText,
+}
+
 /// The names in a certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateNames {
-    /// The common name, if there is exactly one.
-    pub cn: Option<String>,
     /// Alternative names: DNS, e-mail, URI.
     pub sans: Vec<String>,
-    /// Parts of the subject by the words of [`PARTS`].
-    pub subject: Vec<(&'static str, String)>,
+    /// Parts of the subject by the words of [`PARTS`]; `None` where one is no text.
+    pub subject: Vec<(&'static str, Option<String>)>,
 }
 
 impl CertificateNames {
-    /// Reads a certificate that TLS has verified; `None` if it cannot be parsed. Names that are no text are left out.
-    pub fn read(der: &[u8]) -> Option<Self> {
-        let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    /// Reads a certificate that TLS has verified.
+    pub fn read(der: &[u8]) -> Result<Self, CertificateNameError> {
+        let parsed = X509Certificate::from_der(der);
+        let (_, parsed) = parsed.map_err(|_| CertificateNameError::Unparsable)?;
         let mut names = Self::default();
         for part in parsed.subject().iter_attributes() {
             let oid = part.attr_type().to_id_string();
-            let word = PARTS.iter().find(|(_, id)| *id == oid).map(|(word, _)| *word);
-            if let (Some(word), Ok(text)) = (word, part.as_str()) {
-                names.subject.push((word, text.to_owned()));
+            if let Some((word, _)) = PARTS.iter().find(|(_, id)| *id == oid) {
+                names.subject.push((word, part.as_str().ok().map(str::to_owned)));
             }
         }
-        let mut cns = names.subject.iter().filter(|(word, _)| *word == "CN");
-        names.cn = match (cns.next(), cns.next()) {
-            (Some((_, cn)), None) => Some(cn.clone()),
-            (Some(_), Some(_)) | (None, _) => None,
-        };
-        let general = parsed.subject_alternative_name().ok().flatten();
+        let general = parsed.subject_alternative_name().map_err(|_| CertificateNameError::Unparsable)?;
         for name in general.iter().flat_map(|g| &g.value.general_names) {
             match name {
                 GeneralName::DNSName(t) | GeneralName::RFC822Name(t) | GeneralName::URI(t) => {
@@ -65,7 +71,30 @@ impl CertificateNames {
                 | GeneralName::Invalid(..) => {}
             }
         }
-        Some(names)
+        Ok(names)
+    }
+
+    /// The common name, if there is exactly one.
+    pub fn cn(&self) -> Result<&str, CertificateNameError> {
+        let mut cns = self.subject.iter().filter(|(word, _)| *word == "CN");
+        match (cns.next(), cns.next()) {
+            (Some((_, cn)), None) => cn.as_deref().ok_or(CertificateNameError::BadText),
+            (Some(_), Some(_)) => Err(CertificateNameError::Ambiguous),
+            (None, _) => Err(CertificateNameError::Missing),
+        }
+    }
+
+    /// The user name that the certificate stands for by itself; `None` where certificates give none.
+    pub fn user_name(&self, from: UsernameFrom) -> Result<Option<String>, CertificateNameError> {
+        let name = match from {
+            UsernameFrom::None => return Ok(None),
+            UsernameFrom::Cn => self.cn()?,
+            UsernameFrom::San => self.sans.first().ok_or(CertificateNameError::Missing)?,
+        };
+        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+            return Err(CertificateNameError::BadText);
+        }
+        Ok(Some(name.to_owned()))
     }
 }
 
@@ -124,12 +153,12 @@ impl CertificateRule {
     }
 
     fn holds(&self, names: &CertificateNames) -> bool {
-        self.cn.as_ref().is_none_or(|p| names.cn.as_ref().is_some_and(|cn| matches(p, cn)))
+        self.cn.as_ref().is_none_or(|p| names.cn().is_ok_and(|cn| matches(p, cn)))
             && self.san.as_ref().is_none_or(|p| names.sans.iter().any(|san| matches(p, san)))
-            && self
-                .subject
-                .iter()
-                .all(|(word, p)| names.subject.iter().any(|(have, value)| have == word && matches(p, value)))
+            && self.subject.iter().all(|(word, pattern)| {
+                let holds = |value: &Option<String>| value.as_ref().is_some_and(|v| matches(pattern, v));
+                names.subject.iter().any(|(have, value)| have == word && holds(value))
+            })
     }
 
     /// The user it makes of a certificate that it holds for.
@@ -139,7 +168,7 @@ impl CertificateRule {
             None => names.sans.first(),
         };
         let fill = |template: &str, user: Option<&str>| {
-            let values = [("%cn", names.cn.as_deref()), ("%san", san.map(String::as_str)), ("%u", user)];
+            let values = [("%cn", names.cn().ok()), ("%san", san.map(String::as_str)), ("%u", user)];
             fill(template, &values)
         };
         let name = fill(&self.user, None)?;
@@ -216,9 +245,9 @@ mod tests {
     }
 
     fn names(cn: &str, o: &[&str]) -> CertificateNames {
-        let mut subject = vec![("CN", cn.to_owned())];
-        subject.extend(o.iter().map(|o| ("O", (*o).to_owned())));
-        CertificateNames { cn: Some(cn.into()), sans: vec![format!("{cn}.example")], subject }
+        let mut subject = vec![("CN", Some(cn.to_owned()))];
+        subject.extend(o.iter().map(|o| ("O", Some((*o).to_owned()))));
+        CertificateNames { sans: vec![format!("{cn}.example")], subject }
     }
 
     #[test]

@@ -26,11 +26,12 @@ pub enum ConfigCommand {
     Reference,
 }
 
-pub fn run(command: ConfigCommand) -> Result<(), Failure> {
+/// `before`: the flags that stood before the command.
+pub fn run(command: ConfigCommand, before: ConfigArgs) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check(args) => check(args),
+        ConfigCommand::Check(args) => check(args.behind(before)),
         ConfigCommand::Show { config, origin } => {
-            let (_, layers) = config.sources().load_layers().map_err(bad)?;
+            let (_, layers) = config.behind(before).sources().load_layers().map_err(bad)?;
             print(reference::show(&layers, origin).as_bytes())
         }
         ConfigCommand::Reference => print(reference::reference().as_bytes()),

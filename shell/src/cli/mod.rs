@@ -1,14 +1,18 @@
 //! The command line.
 
+mod authz;
 mod client;
 mod config;
 mod doctor;
 mod passwd;
 mod salvage;
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode};
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, CommandFactory, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::config::{FlagValue, LogLevel, Place, Sources, default_file};
 
@@ -33,7 +37,7 @@ impl Failure {
 
 /// An MQTT broker for many tenants. Without a command, it serves.
 #[derive(Debug, Parser)]
-#[command(name = "mast", version, args_conflicts_with_subcommands = true)]
+#[command(name = "mast", version)]
 pub struct Cli {
     #[command(flatten)]
     serve: ServeArgs,
@@ -47,6 +51,11 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: config::ConfigCommand,
+    },
+    /// Explain what clients may do.
+    Authz {
+        #[command(subcommand)]
+        command: authz::AuthzCommand,
     },
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
@@ -80,15 +89,15 @@ enum Role {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// What this process is.
-    #[arg(long, value_enum, default_value = "all-in-one")]
-    role: Role,
+    /// What this process is; all-in-one without it.
+    #[arg(long, value_enum)]
+    role: Option<Role>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 /// Flags that name or change the configuration.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct ConfigArgs {
     /// Configuration file; /etc/mast/mast.toml if it exists.
     #[arg(short, long, value_name = "FILE")]
@@ -108,6 +117,17 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// With the flags that stood before the subcommand; those behind it win.
+    fn behind(self, before: ConfigArgs) -> ConfigArgs {
+        ConfigArgs {
+            config: self.config.or(before.config),
+            data_dir: self.data_dir.or(before.data_dir),
+            port: self.port.or(before.port),
+            shards: self.shards.or(before.shards),
+            log_level: self.log_level.or(before.log_level),
+        }
+    }
+
     /// The sources of the configuration for this process.
     pub fn sources(self) -> Sources {
         let mut flags = Vec::new();
@@ -126,28 +146,9 @@ impl ConfigArgs {
 /// Runs the command line. `serve` runs the broker.
 pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
     // clap ends the process itself: 2 for wrong usage, 0 for --help and --version.
-    let cli = Cli::parse();
-    let done = match cli.command {
-        None => match cli.serve.role {
-            Role::AllInOne => serve(&cli.serve.config.sources()),
-            Role::Core | Role::Edge => Err(Failure::usage(
-                "this version has no cluster yet: --role core and edge are not there; leave --role away to run the \
-                 whole broker in one process",
-            )),
-        },
-        Some(Command::Config { command }) => config::run(command),
-        Some(Command::Passwd(args)) => passwd::run(args),
-        Some(Command::Sub(args)) => client::sub(*args),
-        Some(Command::Pub(args)) => client::publish(*args),
-        Some(Command::Bench(args)) => client::bench(*args),
-        Some(Command::Doctor(args)) => doctor::run(args),
-        Some(Command::Salvage(args)) => salvage::run(args),
-        Some(Command::Completion { shell }) => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);
-            print(&script)
-        }
-    };
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = parse(&arguments).unwrap_or_else(|e| e.exit());
+    let done = run(cli, serve);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -155,6 +156,60 @@ pub fn main(serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> ExitCode {
                 eprintln!("mast: {}", failure.message);
             }
             ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Parses a command line. `-h` is the host in the client commands, as in mosquitto's clients; where no host follows,
+/// help was meant.
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(arguments).map_err(|error| {
+        let of_host = |value: &ContextValue| matches!(value, ContextValue::String(s) if s.contains("--host"));
+        let lacks_host = error.kind() == ErrorKind::InvalidValue
+            && error.get(ContextKind::InvalidArg).is_some_and(of_host)
+            && arguments.last().is_some_and(|last| last == "-h");
+        if !lacks_host {
+            return error;
+        }
+        let mut helped = arguments[..arguments.len() - 1].to_vec();
+        helped.push("--help".into());
+        Cli::try_parse_from(helped).err().unwrap_or(error)
+    })
+}
+
+fn run(cli: Cli, serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> Result<(), Failure> {
+    let ServeArgs { role, config: before } = cli.serve;
+    let Some(command) = cli.command else {
+        return match role.unwrap_or(Role::AllInOne) {
+            Role::AllInOne => serve(&before.sources()),
+            Role::Core | Role::Edge => Err(Failure::usage(
+                "this version has no cluster yet: --role core and edge are not there; leave --role away to run the \
+                 whole broker in one process",
+            )),
+        };
+    };
+    if role.is_some() {
+        return Err(Failure::usage("--role is for serving; leave it away with a command"));
+    }
+    let takes_config = matches!(command, Command::Config { .. } | Command::Authz { .. } | Command::Doctor(_));
+    if !takes_config && before != ConfigArgs::default() {
+        return Err(Failure::usage(
+            "this command reads no configuration: the flags before it have no effect; put its own flags behind it",
+        ));
+    }
+    match command {
+        Command::Config { command } => config::run(command, before),
+        Command::Authz { command } => authz::run(command, before),
+        Command::Passwd(args) => passwd::run(args),
+        Command::Sub(args) => client::sub(*args),
+        Command::Pub(args) => client::publish(*args),
+        Command::Bench(args) => client::bench(*args),
+        Command::Doctor(args) => doctor::run(args.behind(before)),
+        Command::Salvage(args) => salvage::run(args),
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);
+            print(&script)
         }
     }
 }
@@ -175,6 +230,32 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_before_a_command_count_as_those_behind_it_and_the_nearer_one_wins() {
+        let cli =
+            parse(&["mast", "-c", "a", "--port", "7", "config", "check", "-c", "b"].map(OsString::from));
+        let cli = cli.unwrap_or_else(|e| panic!("{e}"));
+        let Some(Command::Config { command: config::ConfigCommand::Check(args) }) = cli.command else {
+            panic!("not config check")
+        };
+        let merged = args.behind(cli.serve.config);
+        assert_eq!((merged.config, merged.port), (Some("b".into()), Some(7)));
+        let cli = parse(&["mast", "-c", "a", "sub", "-c", "-i", "x", "-t", "t"].map(OsString::from));
+        let failure = run(cli.unwrap_or_else(|e| panic!("{e}")), |_| Ok(())).map_err(|f| f.code);
+        assert_eq!(failure, Err(2), "the flag would silently have no effect");
+    }
+
+    #[test]
+    fn h_without_a_host_is_help() {
+        for command in ["sub", "pub", "bench"] {
+            let error = parse(&["mast", command, "-h"].map(OsString::from)).map(|_| ()).expect_err("help");
+            assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{command}");
+        }
+        let cli = parse(&["mast", "sub", "-h", "box", "-t", "t"].map(OsString::from));
+        let Ok(Cli { command: Some(Command::Sub(args)), .. }) = cli else { panic!("not sub") };
+        assert_eq!(args.client.host, "box");
     }
 
     #[test]

@@ -100,9 +100,11 @@ const ALGORITHMS: [&str; 12] = [
 
 /// All tenants by name, in the order of their numbers, and the sections of those that have one.
 pub(super) fn tenants(layers: &mut Layers, tenants: &Tenants) -> (Vec<String>, BTreeMap<String, Tenant>) {
-    for name in &tenants.names {
+    for (at, name) in tenants.names.iter().enumerate() {
         if let Err(error) = check_name(name) {
             invalid(layers, &["tenants", "names"], name_problem(name, error));
+        } else if tenants.names[..at].contains(name) {
+            invalid(layers, &["tenants", "names"], format!("\"{name}\" stands there twice"));
         }
     }
     let mut names = tenants.names.clone();

@@ -94,8 +94,13 @@ pub(super) struct Shared<'a> {
     pub sections: &'a BTreeMap<String, Tenant>,
 }
 
-/// Builds all listeners; problems go to `layers.errors`.
-pub(super) fn build(layers: &mut Layers, shared: &Shared<'_>, port_flag: Option<u16>) -> Vec<Listener> {
+/// Builds all listeners; problems go to `layers.errors`, what works but has no effect to `remarks`.
+pub(super) fn build(
+    layers: &mut Layers,
+    shared: &Shared<'_>,
+    port_flag: Option<u16>,
+    remarks: &mut Vec<String>,
+) -> Vec<Listener> {
     let mut raw = Vec::new();
     for name in layers.names("listener") {
         let at = ["listener", name.as_str()];
@@ -123,6 +128,12 @@ pub(super) fn build(layers: &mut Layers, shared: &Shared<'_>, port_flag: Option<
             ),
         }
     }
+    if shared.tls.cert.is_some() && !raw.iter().any(|l| l.is_secure() && !l.has_own_tls()) {
+        remarks.push(
+            "no listener uses the certificate of tls.cert: set secure = true for the listeners that are to speak TLS"
+                .to_owned(),
+        );
+    }
     let authenticated = identity::has_passwords(shared.auth, shared.sections, None)
         || shared.jwt.is_configured()
         || raw.iter().any(|l| l.client_ca(shared.tls).is_some());
@@ -143,13 +154,17 @@ struct RawListener {
 }
 
 impl RawListener {
+    fn has_own_tls(&self) -> bool {
+        self.tls.cert.is_some() || self.tls.key.is_some()
+    }
+
     fn is_secure(&self) -> bool {
-        self.keys.secure || self.tls.cert.is_some() || self.tls.key.is_some()
+        self.keys.secure || self.has_own_tls()
     }
 
     /// The section that holds this listener's certificates.
     fn tls_section<'a>(&'a self, shared: &'a Tls) -> &'a Tls {
-        if self.tls.cert.is_some() || self.tls.key.is_some() { &self.tls } else { shared }
+        if self.has_own_tls() { &self.tls } else { shared }
     }
 
     fn client_ca<'a>(&'a self, shared: &'a Tls) -> Option<&'a PathBuf> {
@@ -298,7 +313,7 @@ fn endpoint(
 }
 
 fn tls_files(layers: &mut Layers, at: &[&str; 2], raw: &RawListener, shared: &Tls) -> Option<TlsFiles> {
-    let own = raw.tls.cert.is_some() || raw.tls.key.is_some();
+    let own = raw.has_own_tls();
     let section = raw.tls_section(shared);
     let place: Vec<&str> = if own { vec![at[0], at[1], "tls"] } else { vec!["tls"] };
     let missing = |layers: &mut Layers, key: &'static str| {

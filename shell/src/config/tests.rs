@@ -176,6 +176,25 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
+fn a_tenant_named_twice_is_refused_by_its_key() {
+    let text = mistakes("[tenants]\nnames = [\"default\", \"acme\", \"acme\"]");
+    assert!(text.contains("tenants.names") && text.contains("\"acme\" stands there twice"), "{text}");
+    // Named in the list and in a section of its own is one tenant.
+    let config = load("[tenants]\nnames = [\"default\", \"acme\"]\n[tenant.acme]");
+    assert_eq!(config.tenants, ["default", "acme"]);
+}
+
+#[test]
+fn a_certificate_that_no_listener_uses_is_remarked() {
+    let text = "[tls]\ncert = \"c.pem\"\nkey = \"k.pem\"\n[listener.a]\n";
+    assert!(load(text).remarks.iter().any(|r| r.contains("tls.cert") && r.contains("secure = true")));
+    for used in ["", "secure = true\n"] {
+        let text = if used.is_empty() { &text[..text.len() - 13] } else { text };
+        assert_eq!(load(&format!("{text}{used}")).remarks, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn what_show_prints_loads_again_to_the_same_configuration() {
     let text = "[auth]\nallow_anonymous = true\n[listener.a]\nport = 7\nmax_connections = 3\n[offline]\nmax_age = \"36h\"";
     let (config, layers) = load_with(text, &[], None).unwrap_or_else(|e| panic!("{e}"));

@@ -1,4 +1,5 @@
-//! Opens the sockets of a listener, and says what to do when one cannot be had.
+//! The sockets of a listener: bound early, so that an address that is taken is known at once; listening late, so that
+//! clients are refused until somebody can serve them. Says what to do when one cannot be had.
 
 use std::{
     io,
@@ -10,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::config::{Endpoint, Listener};
 
@@ -23,7 +24,7 @@ pub struct BindError {
     pub problem: String,
 }
 
-/// The open sockets of one listener; all are non-blocking.
+/// The bound sockets of one listener; all are non-blocking. They take connections from [`Bound::listen`] on.
 #[derive(Debug)]
 pub enum Bound {
     Tcp(Vec<TcpListener>),
@@ -65,8 +66,29 @@ impl Bound {
     }
 }
 
-/// Opens all sockets of a listener. With port 0 all addresses get the same free port.
-pub fn open(listener: &Listener, backlog: u32) -> Result<Bound, BindError> {
+/// Lets clients in.
+///
+/// # Errors
+/// A socket cannot listen: another process that bound the same address was first.
+pub fn listen(listener: &Listener, bound: &Bound, backlog: u32) -> Result<(), BindError> {
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    match bound {
+        Bound::Unix(unix) => SockRef::from(&unix.socket)
+            .listen(backlog)
+            .map_err(|e| error(listener, &unix.path.display().to_string(), unix_problem(&e))),
+        Bound::Tcp(sockets) => sockets.iter().try_for_each(|socket| {
+            SockRef::from(socket).listen(backlog).map_err(|e| {
+                let address = socket.local_addr();
+                let shown = address.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+                let problem = address.map_or_else(|_| e.to_string(), |a| tcp_problem(&e, listener, a));
+                error(listener, &shown, problem)
+            })
+        }),
+    }
+}
+
+/// Binds all sockets of a listener. With port 0 all addresses get the same free port.
+pub fn open(listener: &Listener) -> Result<Bound, BindError> {
     match &listener.endpoint {
         Endpoint::Unix { path, mode } => unix(path, *mode)
             .map(Bound::Unix)
@@ -79,7 +101,7 @@ pub fn open(listener: &Listener, backlog: u32) -> Result<Bound, BindError> {
                     let first = sockets.first().and_then(|s| s.local_addr().ok());
                     wanted.set_port(first.map_or(0, |a| a.port()));
                 }
-                match tcp(wanted, backlog) {
+                match bound(wanted) {
                     Ok(socket) => sockets.push(socket),
                     // A machine without IPv6 is no reason not to start, unless it was asked for by name.
                     Err(e) if *optional_v6 && wanted.is_ipv6() && !sockets.is_empty() && no_ipv6(&e) => {}
@@ -93,8 +115,15 @@ pub fn open(listener: &Listener, backlog: u32) -> Result<Bound, BindError> {
     }
 }
 
-/// One non-blocking TCP listener with SO_REUSEADDR; an IPv6 address takes no IPv4 connections.
+/// One TCP listener, listening.
 pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = bound(address)?;
+    SockRef::from(&socket).listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket)
+}
+
+/// One non-blocking TCP socket with SO_REUSEADDR, bound; an IPv6 address takes no IPv4 connections.
+fn bound(address: SocketAddr) -> io::Result<TcpListener> {
     let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -103,11 +132,10 @@ pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
 }
 
-/// One non-blocking unix listener. The socket appears at `path` with its permissions already set; a file left
+/// One non-blocking unix socket, bound. The socket appears at `path` with its permissions already set; a file left
 /// by a process that is gone is replaced, one that answers or is no socket is not.
 pub fn unix(path: &Path, mode: u32) -> io::Result<BoundUnix> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
@@ -131,11 +159,12 @@ pub fn unix(path: &Path, mode: u32) -> io::Result<BoundUnix> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    let socket = UnixListener::bind(&temporary)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(&temporary)?)?;
     std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(mode))?;
     std::fs::rename(&temporary, path)?;
     socket.set_nonblocking(true)?;
-    Ok(BoundUnix { socket, path: path.to_owned(), identity: identity(path) })
+    Ok(BoundUnix { socket: socket.into(), path: path.to_owned(), identity: identity(path) })
 }
 
 fn no_ipv6(e: &io::Error) -> bool {
@@ -202,14 +231,30 @@ mod tests {
     fn a_taken_port_is_named_with_the_way_out() {
         let first = tcp(([127, 0, 0, 1], 0).into(), 16).expect("a free port");
         let port = first.local_addr().expect("address").port();
-        let error = open(&loopback(port), 16).expect_err("the port is taken").to_string();
+        let error = open(&loopback(port)).expect_err("the port is taken").to_string();
         assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
         assert!(error.contains("--port") && error.contains("listener.main.port"), "{error}");
     }
 
     #[test]
+    fn clients_are_refused_until_the_listener_listens() {
+        let settings = loopback(0);
+        let bound = open(&settings).expect("free ports");
+        let Bound::Tcp(sockets) = &bound else { panic!("not TCP") };
+        let address = sockets[0].local_addr().expect("address");
+        let refused = std::net::TcpStream::connect(address).expect_err("nobody listens yet");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        // Another process that had bound the address as well listens first.
+        let rival = super::bound(address).expect("bound as well");
+        listen(&settings, &bound, 16).expect("listens");
+        std::net::TcpStream::connect(address).expect("connects");
+        let late = listen(&settings, &Bound::Tcp(vec![rival]), 16).expect_err("taken").to_string();
+        assert!(late.contains("another process listens there"), "{late}");
+    }
+
+    #[test]
     fn port_zero_gives_all_addresses_the_same_port() {
-        let bound = open(&loopback(0), 16).expect("free ports");
+        let bound = open(&loopback(0)).expect("free ports");
         let Bound::Tcp(sockets) = &bound else { panic!("not TCP") };
         let ports: Vec<_> = sockets.iter().filter_map(|s| s.local_addr().ok()).map(|a| a.port()).collect();
         assert!(ports.iter().all(|p| *p != 0 && *p == ports[0]), "{ports:?}");
@@ -223,6 +268,9 @@ mod tests {
         assert!(path.exists(), "a stale file");
         let bound = unix(&path, 0o600).expect("the stale file is replaced");
         assert_eq!(std::fs::metadata(&path).expect("metadata").permissions().mode() & 0o777, 0o600);
+        UnixStream::connect(&path).expect_err("nobody listens yet");
+        let (bound, settings) = (Bound::Unix(bound), loopback(0));
+        listen(&settings, &bound, 16).expect("listens");
         UnixStream::connect(&path).expect("connect");
         let second = unix(&path, 0o600).expect_err("the socket is alive");
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
@@ -236,7 +284,7 @@ mod tests {
         let path = dir.path().join("precious");
         std::fs::write(&path, "data").expect("write");
         let endpoint = Endpoint::Unix { path: path.clone(), mode: 0o660 };
-        let error = open(&listener(endpoint), 16).expect_err("in the way").to_string();
+        let error = open(&listener(endpoint)).expect_err("in the way").to_string();
         assert!(error.contains("no socket is in the way"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).expect("still there"), "data");
     }

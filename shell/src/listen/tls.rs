@@ -1,4 +1,4 @@
-//! TLS for listeners: configuration from files, reload without a drop, names from client certificates.
+//! TLS for listeners: configuration from files, reload without a drop.
 
 use std::{
     io,
@@ -15,7 +15,6 @@ use rustls::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
-use x509_parser::{extensions::GeneralName, prelude::FromDer};
 
 use crate::config::{TlsFiles, UsernameFrom};
 
@@ -28,19 +27,6 @@ pub enum TlsError {
     Pair { cert: PathBuf, key: PathBuf, problem: String },
     #[error("TLS: {0}")]
     Setup(String),
-}
-
-/// Why a client certificate gives no user name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CertNameError {
-    #[error("the client certificate cannot be parsed")]
-    Unparsable,
-    #[error("the client certificate has no such name")]
-    Missing,
-    #[error("the client certificate has several common names")]
-    Ambiguous,
-    #[error("the name in the client certificate is not plain text")]
-    BadText,
 }
 
 /// What was made from one set of files.
@@ -136,7 +122,7 @@ fn load(files: &TlsFiles, protocol: &[u8]) -> Result<Loaded, TlsError> {
     let mut plain = builder.with_single_cert(certs, key).map_err(|e| TlsError::Pair {
         cert: files.cert.clone(),
         key: files.key.clone(),
-        problem: e.to_string(),
+        problem: explain(&e),
     })?;
     // Tickets instead of a cache: their keys rotate by themselves, and they cost no memory. Early data stays off,
     // because it can be replayed.
@@ -145,6 +131,18 @@ fn load(files: &TlsFiles, protocol: &[u8]) -> Result<Loaded, TlsError> {
     let mut with_alpn = plain.clone();
     with_alpn.alpn_protocols = vec![protocol.to_vec()];
     Ok(Loaded { with_alpn: Arc::new(with_alpn), plain: Arc::new(plain), files: files.clone() })
+}
+
+/// What is wrong, in words that lead somewhere.
+pub fn explain(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    // The library below has no word for it that it would hand out.
+    if text.contains("UnsupportedCertVersion") {
+        return "this certificate is of X.509 version 1, and TLS takes version 3 alone: issue it again with \
+                extensions (with `openssl x509 -req`, give an -extfile)"
+            .to_owned();
+    }
+    text
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -191,42 +189,4 @@ fn file(path: &Path, e: &pem::Error) -> TlsError {
         other => other.to_string(),
     };
     TlsError::File { path: path.to_owned(), problem }
-}
-
-/// The user name that a client certificate stands for; `None` where certificates give none.
-pub fn user_name(cert: &CertificateDer<'_>, from: UsernameFrom) -> Result<Option<String>, CertNameError> {
-    let (_, parsed) =
-        x509_parser::certificate::X509Certificate::from_der(cert).map_err(|_| CertNameError::Unparsable)?;
-    let name = match from {
-        UsernameFrom::None => return Ok(None),
-        UsernameFrom::Cn => {
-            let mut names = parsed.subject().iter_common_name();
-            let name = names.next().ok_or(CertNameError::Missing)?;
-            if names.next().is_some() {
-                return Err(CertNameError::Ambiguous);
-            }
-            name.as_str().map_err(|_| CertNameError::BadText)?.to_owned()
-        }
-        UsernameFrom::San => {
-            let names = parsed.subject_alternative_name().map_err(|_| CertNameError::Unparsable)?;
-            let names = names.ok_or(CertNameError::Missing)?;
-            let text = names.value.general_names.iter().find_map(|n| match n {
-                GeneralName::DNSName(t) | GeneralName::RFC822Name(t) | GeneralName::URI(t) => {
-                    Some((*t).to_owned())
-                }
-                GeneralName::OtherName(..)
-                | GeneralName::X400Address(_)
-                | GeneralName::DirectoryName(_)
-                | GeneralName::EDIPartyName(_)
-                | GeneralName::IPAddress(_)
-                | GeneralName::RegisteredID(_)
-                | GeneralName::Invalid(..) => None,
-            });
-            text.ok_or(CertNameError::Missing)?
-        }
-    };
-    if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
-        return Err(CertNameError::BadText);
-    }
-    Ok(Some(name))
 }

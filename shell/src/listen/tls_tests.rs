@@ -16,7 +16,8 @@ use rustls::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
-use super::tls::{CertNameError, TlsListener, user_name};
+use super::tls::TlsListener;
+use crate::auth::{CertificateNameError, CertificateNames};
 use crate::config::{TlsFiles, UsernameFrom};
 
 struct Authority {
@@ -102,6 +103,10 @@ impl Setup {
             alpn_required: false,
         }
     }
+}
+
+fn user_name(cert: &[u8], from: UsernameFrom) -> Result<Option<String>, CertificateNameError> {
+    CertificateNames::read(cert)?.user_name(from)
 }
 
 /// Connects; gives the user name the server sees and the protocol agreed on.
@@ -235,6 +240,56 @@ fn errors_name_the_file() {
     assert!(error(&setup.files(false, false)).is_some_and(|e| e.contains("no certificate")));
 }
 
+/// Made by `openssl x509 -req` without extensions, with its authority; the rest of these tests can't make them.
+const VERSION_1: &str = include_str!("../../tests/fixtures/v1.pem");
+const VERSION_1_AUTHORITY: &str = include_str!("../../tests/fixtures/v1-authority.pem");
+
+/// Shows a certificate without looking at it.
+#[derive(Debug)]
+struct Shows(Arc<rustls::sign::CertifiedKey>);
+
+impl rustls::client::ResolvesClientCert for Shows {
+    fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_version_1_is_named_as_such_on_both_sides() {
+    let setup = Setup::new();
+    setup.write("cert.pem", VERSION_1);
+    setup.write("key.pem", VERSION_1);
+    let error = TlsListener::load(&setup.files(false, false), false, 16_384).err().map(|e| e.to_string());
+    assert!(error.as_ref().is_some_and(|e| e.contains("X.509 version 1")), "{error:?}");
+
+    let setup = Setup::new();
+    setup.write("ca.pem", VERSION_1_AUTHORITY);
+    let listener = load(&setup.files(true, false));
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let cert = CertificateDer::from_pem_slice(VERSION_1.as_bytes()).expect("PEM");
+    let key = PrivateKeyDer::from_pem_slice(VERSION_1.as_bytes()).expect("PEM");
+    let key = provider.key_provider.load_private_key(key).expect("a key");
+    let shows = Shows(Arc::new(rustls::sign::CertifiedKey::new(vec![cert], key)));
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(setup.authority.pem.as_bytes()).expect("PEM")).expect("root");
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::new(shows));
+    let (near, far) = tokio::io::duplex(16_384);
+    let name = ServerName::try_from("localhost").expect("name");
+    let connector = TlsConnector::from(Arc::new(config));
+    let (served, _) = tokio::join!(listener.accept(near), connector.connect(name, far));
+    let error = served.map(|_| ()).expect_err("refused");
+    let error = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).expect("of TLS");
+    assert!(super::tls::explain(error).contains("X.509 version 1"), "{error}");
+}
+
 #[test]
 fn names_come_from_where_they_are_asked_for() {
     let (pem, _) = leaf(&authority(), "dev1.example", 2);
@@ -243,5 +298,5 @@ fn names_come_from_where_they_are_asked_for() {
     assert_eq!(user_name(&cert, UsernameFrom::Cn), Ok(Some("cn of dev1.example".into())));
     assert_eq!(user_name(&cert, UsernameFrom::San), Ok(Some("dev1.example".into())));
     let garbage = CertificateDer::from(vec![1, 2, 3]);
-    assert_eq!(user_name(&garbage, UsernameFrom::Cn), Err(CertNameError::Unparsable));
+    assert_eq!(user_name(&garbage, UsernameFrom::Cn), Err(CertificateNameError::Unparsable));
 }

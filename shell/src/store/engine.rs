@@ -366,28 +366,37 @@ impl Engine {
             let entries = chunk.appends.into_iter().map(entry).collect();
             Arc::new(Committed { partition: Partition(0), entries, upto: Seq(upto) })
         });
-        let mut events: Vec<Vec<Event>> = Vec::new();
-        events.resize_with(self.shared.sinks.len(), Vec::new);
-        if let Some(committed) = &committed {
-            for list in &mut events {
-                list.push(Event::Committed(committed.clone()));
-            }
-        }
+        let mut answers: Vec<Vec<Event>> = Vec::new();
+        answers.resize_with(self.shared.sinks.len(), Vec::new);
         for (shard, op, result) in chunk.results {
-            if let Some(list) = events.get_mut(shard.0 as usize) {
+            if let Some(list) = answers.get_mut(shard.0 as usize) {
                 list.push(Event::CommitDone { op, result });
             }
         }
-        for (shard, list) in events.into_iter().enumerate() {
-            if let Some(mut state) = self.shared.sink(ShardIx(shard as u16)).filter(|_| !list.is_empty()) {
-                state.sink.deliver(list);
-                if committed.is_some() {
-                    state.announced = upto;
-                }
+        // Every shard has the announcement before any of them has an answer, and so before anybody is told that a
+        // message is stored. If only one is asked for, it comes last and gets both at once.
+        let one = answers.iter().filter(|list| !list.is_empty()).count() == 1;
+        let announcement = committed.map(Event::Committed);
+        for (shard, list) in answers.iter_mut().enumerate() {
+            match &announcement {
+                Some(event) if one && !list.is_empty() => list.insert(0, event.clone()),
+                Some(event) => self.give(shard, vec![event.clone()], Some(upto)),
+                None => {}
             }
         }
-        if committed.is_some() {
+        for (shard, list) in answers.into_iter().enumerate().filter(|(_, list)| !list.is_empty()) {
+            self.give(shard, list, announcement.is_some().then_some(upto));
+        }
+        if announcement.is_some() {
             self.shared.head.store(upto, Ordering::Release);
+        }
+    }
+
+    /// Gives events to a shard, which has the announcement of everything up to `announced` with them.
+    fn give(&self, shard: usize, events: Vec<Event>, announced: Option<u64>) {
+        if let Some(mut state) = self.shared.sink(ShardIx(shard as u16)) {
+            state.sink.deliver(events);
+            state.announced = announced.unwrap_or(state.announced);
         }
     }
 

@@ -53,6 +53,12 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
         }
         return Err(format!("client {}: identifier {id} does not belong to {delivery:?}", delivery.client));
     }
+    if came_before(delivery, &matching, ledger) {
+        return Err(format!(
+            "client {}: stored and acknowledged before its SUBSCRIBE was sent: {delivery:?}",
+            delivery.client
+        ));
+    }
     let own = delivery.uid.is_some_and(|uid| ledger.publications[uid as usize].client == delivery.client);
     // A message of an earlier session of the same client id is nobody's own.
     if own && !delivery.retain && matching.iter().all(|s| s.spec.no_local) {
@@ -65,4 +71,23 @@ fn judge(delivery: &Delivery, ledger: &Ledger) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// True for a message that was acknowledged to its publisher before any of the subscriptions was asked for: it may come
+/// as a retained one, and not as if the subscription had been there.
+fn came_before(delivery: &Delivery, matching: &[&SubFacts], ledger: &Ledger) -> bool {
+    let session = &ledger.sessions[delivery.client];
+    let Some(publication) = delivery.uid.map(|uid| &ledger.publications[uid as usize]) else { return false };
+    let Some(acked) = publication.acked_at.filter(|_| publication.sends == 1 && !publication.refused) else {
+        return false;
+    };
+    let ever = session.ever_qos.keys().filter(|f| naive_matches(inner(f), &delivery.topic)).count();
+    // A new member of a shared group gets what the group has waiting.
+    if session.ever_qos.keys().any(|f| f.starts_with("$share/") && naive_matches(inner(f), &delivery.topic)) {
+        return false;
+    }
+    !delivery.retain
+        && publication.qos > 0
+        && ever == matching.len()
+        && matching.iter().all(|s| s.asked > acked)
 }

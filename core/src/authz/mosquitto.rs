@@ -1,15 +1,9 @@
-//! Who may publish, receive and subscribe to what: ordered rules with mosquitto's meaning, and a verdict that
-//! names the rule that decided.
+//! Access control lists with mosquitto's meaning.
 //!
 //! The rules of a client are, in this order: its user's denials, its user's grants, the denials of patterns, the
 //! grants of patterns; the first one that matches decides, and without one the answer is no. A client without a
-//! user name has the rules that stand before the first user. [`Acl::resolve`] picks them once for a session and
-//! puts client id and user name into the patterns; [`Principal::check`] is the hot path and allocates nothing.
-//!
-//! Subscribing is judged more gently than receiving. Mosquitto accepts every filter and checks each delivery.
-//! Here a filter is refused when nothing could ever be delivered through it: a denial covers it whole, or no rule
-//! that grants reading has a topic in common with it. Any other filter is accepted, and each delivery is checked
-//! with [`Access::Receive`] on its concrete topic.
+//! user name has the rules that stand before the first user. Mosquitto accepts every filter and checks each
+//! delivery; what we make of filters says [`crate::authz`].
 
 use alloc::{
     borrow::ToOwned,
@@ -19,18 +13,11 @@ use alloc::{
     vec::Vec,
 };
 
-use crate::topic::matches;
-
-/// What a client wants to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Send a message to a topic (also as its will).
-    Publish,
-    /// Get a message of a topic.
-    Receive,
-    /// Subscribe to a filter; of a shared subscription, the filter behind the group's name.
-    Subscribe,
-}
+use super::ordered::{Action, QosSet};
+use super::policy::{Policy, Who};
+use super::principal::{Access, Layer, Principal, Request, ResolvedRule, Verdict};
+use crate::conn::identity::Claims;
+use crate::message::QoS;
 
 /// What a rule says about the topics that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +33,12 @@ pub enum Grant {
 }
 
 impl Grant {
-    fn reads(self) -> bool {
-        matches!(self, Grant::Read | Grant::ReadWrite)
-    }
-
-    fn writes(self) -> bool {
-        matches!(self, Grant::Write | Grant::ReadWrite)
+    const fn action(self) -> Action {
+        match self {
+            Grant::Read => Action::Subscribe,
+            Grant::Write => Action::Publish,
+            Grant::ReadWrite | Grant::Deny => Action::All,
+        }
     }
 }
 
@@ -79,15 +66,6 @@ pub struct Rule {
     pub line: u32,
 }
 
-/// An answer and its reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    /// The answer.
-    pub allowed: bool,
-    /// Index of the rule that decided; `None`: no rule matched, or there are no rules at all.
-    pub rule: Option<u32>,
-}
-
 /// A list of rules.
 #[derive(Debug, Clone, Default)]
 pub struct Acl {
@@ -98,23 +76,6 @@ pub struct Acl {
     patterns: Vec<u32>,
     /// No list is configured: everything is allowed.
     open: bool,
-}
-
-/// The rules of one client.
-#[derive(Debug, Clone)]
-pub struct Principal {
-    rules: Box<[ResolvedRule]>,
-    open: bool,
-    reads_all: bool,
-    /// What decides where nothing matches.
-    otherwise: Verdict,
-}
-
-#[derive(Debug, Clone)]
-struct ResolvedRule {
-    filter: Box<str>,
-    grant: Grant,
-    index: u32,
 }
 
 impl Acl {
@@ -151,17 +112,16 @@ impl Acl {
         self.open
     }
 
-    /// The rules of one client. To be kept with its session until the list changes.
-    pub fn resolve(&self, user: Option<&str>, client_id: &str) -> Principal {
-        let mut rules = Vec::new();
+    /// Puts the rules of one client behind those that are there; returns what holds where none matches.
+    pub(super) fn resolve_into(&self, who: &Who<'_>, out: &mut Vec<ResolvedRule>) -> Verdict {
+        let (user, client_id) = (who.user, who.client_id);
         let own = match user {
             None => Some(&self.anonymous),
             Some(user) => self.users.get(user),
         };
         for index in own.into_iter().flatten() {
             if let Some(rule) = self.rules.get(*index as usize) {
-                let filter = rule.filter.as_str().into();
-                rules.push(ResolvedRule { filter, grant: rule.grant, index: *index });
+                out.push(resolved(rule, rule.filter.as_str().into(), *index));
             }
         }
         // A name that would reach further than one level makes every pattern void, denials and grants alike:
@@ -176,65 +136,39 @@ impl Acl {
         for index in patterns {
             let Some(rule) = self.rules.get(*index as usize) else { continue };
             if let Some(filter) = substitute(&rule.filter, user, client_id) {
-                rules.push(ResolvedRule { filter: filter.into(), grant: rule.grant, index: *index });
+                out.push(resolved(rule, filter.into(), *index));
             }
         }
-        let reads_all = self.open || reads_all(&rules);
-        let otherwise = Verdict { allowed: self.open, rule: unsafe_pattern };
-        Principal { rules: rules.into_boxed_slice(), open: self.open, reads_all, otherwise }
+        let layer = if unsafe_pattern.is_some() { Layer::List } else { Layer::NoRule };
+        Verdict { allowed: false, layer, rule: unsafe_pattern }
+    }
+
+    /// The rules of one client of a tenant that has no others.
+    #[must_use]
+    pub fn resolve(&self, user: Option<&str>, client_id: &str) -> Principal {
+        let claims = Claims::default();
+        let policy = Policy { list: Some(self), ..Policy::default() };
+        policy.resolve(&Who { tenant: "", user, client_id, claims: &claims })
     }
 
     /// Whether this client may do this; for one question. Ask a [`Principal`] where there are many.
-    pub fn check(
-        &self,
-        user: Option<&str>,
-        client_id: &str,
-        access: Access,
-        topic_or_filter: &str,
-    ) -> Verdict {
-        self.resolve(user, client_id).check(access, topic_or_filter)
+    #[must_use]
+    pub fn check(&self, user: Option<&str>, client_id: &str, access: Access, topic: &str) -> Verdict {
+        let request = Request { access, topic, qos: QoS::AtMostOnce, retain: false };
+        self.resolve(user, client_id).check(&request)
     }
 }
 
-impl Principal {
-    /// Whether the client may do `access` to this topic, or filter for [`Access::Subscribe`].
-    pub fn check(&self, access: Access, topic_or_filter: &str) -> Verdict {
-        if self.open {
-            return self.otherwise;
-        }
-        let decided = self.rules.iter().find_map(|rule| {
-            let allowed = match (access, rule.grant) {
-                (Access::Publish | Access::Receive, Grant::Deny) => {
-                    matches(&rule.filter, topic_or_filter).then_some(false)
-                }
-                (Access::Publish, grant) => {
-                    (grant.writes() && matches(&rule.filter, topic_or_filter)).then_some(true)
-                }
-                (Access::Receive, grant) => {
-                    (grant.reads() && matches(&rule.filter, topic_or_filter)).then_some(true)
-                }
-                (Access::Subscribe, Grant::Deny) => covers(&rule.filter, topic_or_filter).then_some(false),
-                (Access::Subscribe, grant) => {
-                    (grant.reads() && overlap(&rule.filter, topic_or_filter)).then_some(true)
-                }
-            };
-            allowed.map(|allowed| Verdict { allowed, rule: Some(rule.index) })
-        });
-        decided.unwrap_or(self.otherwise)
+fn resolved(rule: &Rule, filter: Box<str>, index: u32) -> ResolvedRule {
+    ResolvedRule {
+        filter: Some(filter),
+        allow: rule.grant != Grant::Deny,
+        action: rule.grant.action(),
+        qos: QosSet::ANY,
+        retain: None,
+        layer: Layer::List,
+        index,
     }
-
-    /// Whether the client may receive every topic, so that deliveries need no check.
-    pub fn reads_everything(&self) -> bool {
-        self.reads_all
-    }
-}
-
-/// Everything may be read if `#` and `$`-topics are granted before anything is denied. Only the plain case is
-/// recognised: `#` alone leaves out `$`-topics, so a `$SYS/#` grant must exist for `$SYS`, and other `$`-topics
-/// are never published. A false answer costs a check, nothing else.
-fn reads_all(rules: &[ResolvedRule]) -> bool {
-    let granted = |filter: &str| rules.iter().any(|r| r.grant.reads() && &*r.filter == filter);
-    granted("#") && granted("$SYS/#") && rules.iter().all(|r| r.grant != Grant::Deny)
 }
 
 /// Whether a name contains what must not get into a filter.
@@ -266,47 +200,6 @@ fn substitute(filter: &str, user: Option<&str>, client_id: &str) -> Option<Strin
     }
     out.push_str(rest);
     Some(out.to_string())
-}
-
-/// Wildcards at the first level do not reach topics that begin with `$` [MQTT-4.7.2-1].
-fn wildcard_misses_dollar(wild: &str, other: &str) -> bool {
-    (wild.starts_with('#') || wild == "+" || wild.starts_with("+/")) && other.starts_with('$')
-}
-
-/// Whether every topic that `inner` (a filter or a topic) matches is matched by `outer`.
-fn covers(outer: &str, inner: &str) -> bool {
-    if wildcard_misses_dollar(outer, inner) {
-        return false;
-    }
-    // Every topic has a first level, so "+/#" is another name for "#".
-    let outer = if outer == "+/#" { "#" } else { outer };
-    let (mut outer, mut inner) = (outer.split('/'), inner.split('/'));
-    loop {
-        match (outer.next(), inner.next()) {
-            // "a/#" matches "a" as well.
-            (Some("#"), _) | (None, None) => return true,
-            (_, Some("#")) | (None, Some(_)) | (Some(_), None) => return false,
-            (Some("+"), Some(_)) => {}
-            (Some(a), Some(b)) if a == b => {}
-            (Some(_), Some(_)) => return false,
-        }
-    }
-}
-
-/// Whether two filters have a topic in common.
-fn overlap(a: &str, b: &str) -> bool {
-    if wildcard_misses_dollar(a, b) || wildcard_misses_dollar(b, a) {
-        return false;
-    }
-    let (mut a, mut b) = (a.split('/'), b.split('/'));
-    loop {
-        match (a.next(), b.next()) {
-            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
-            (None, Some(_)) | (Some(_), None) => return false,
-            (Some(x), Some(y)) if x == y || x == "+" || y == "+" => {}
-            (Some(_), Some(_)) => return false,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -358,7 +251,7 @@ mod tests {
         assert!(allowed(&acl, Some("ann"), Access::Publish, "open"));
         assert_eq!(
             acl.check(Some("ann"), "c", Access::Publish, "secret/x"),
-            Verdict { allowed: false, rule: Some(1) }
+            Verdict { allowed: false, layer: Layer::List, rule: Some(1) }
         );
         assert!(!allowed(&acl, Some("ann"), Access::Receive, "secret"));
     }
@@ -421,38 +314,5 @@ mod tests {
         ]);
         assert!(allowed(&acl, None, Access::Receive, "$SYS/x"));
         assert!(acl.resolve(None, "c").reads_everything());
-    }
-
-    /// Every topic of up to three levels over a small alphabet.
-    fn topics() -> Vec<String> {
-        let levels = ["a", "b", "", "$s"];
-        let mut all: Vec<String> = levels.iter().map(|l| (*l).to_owned()).collect();
-        let mut last = all.clone();
-        for _ in 0..2 {
-            last = last.iter().flat_map(|t| levels.iter().map(move |l| format!("{t}/{l}"))).collect();
-            all.extend(last.clone());
-        }
-        all
-    }
-
-    #[test]
-    fn covering_and_overlapping_agree_with_matching_each_topic() {
-        let mut filters = vec![];
-        let levels = ["a", "$s", "+", "#"];
-        for x in levels {
-            filters.push(x.to_owned());
-            for y in levels.iter().filter(|_| x != "#") {
-                filters.push(format!("{x}/{y}"));
-            }
-        }
-        let topics = topics();
-        let matched = |f: &str| topics.iter().filter(|t| matches(f, t)).collect::<Vec<_>>();
-        for f in &filters {
-            for g in &filters {
-                let (mf, mg) = (matched(f), matched(g));
-                assert_eq!(covers(f, g), mg.iter().all(|t| mf.contains(t)), "{f} covers {g}");
-                assert_eq!(overlap(f, g), mg.iter().any(|t| mf.contains(t)), "{f} overlaps {g}");
-            }
-        }
     }
 }
