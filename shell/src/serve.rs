@@ -19,6 +19,7 @@ use crate::{
         Health, Metrics,
         health::Component,
         http::{self, HttpBindError, HttpState},
+        http_door::HttpDoor,
         log::{self, LogError, LogHandle},
         notify, process,
         signals::{Request, Signals},
@@ -136,8 +137,10 @@ pub fn run<E: Engine + Send + 'static>(
         let state =
             HttpState { metrics: metrics.clone(), health: health.clone(), token: config.admin.token.clone() };
         let router = http::router(state, usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX));
+        let door = HttpDoor::new(&config.limits);
+        door.register(&metrics);
         for socket in admin {
-            tokio::spawn(serve_admin(socket, router.clone()));
+            tokio::spawn(serve_admin(Arc::clone(&door), socket, router.clone()));
         }
         let context =
             Context { config: Arc::clone(&config), listeners, auth: Arc::clone(&auth), metrics, health };
@@ -188,8 +191,8 @@ async fn until_stopped(signals: &mut Signals, reload: &mut bool) {
     }
 }
 
-async fn serve_admin(socket: std::net::TcpListener, router: axum::Router) {
-    if let Err(error) = http::serve(socket, router).await {
+async fn serve_admin(door: Arc<HttpDoor>, socket: std::net::TcpListener, router: axum::Router) {
+    if let Err(error) = door.serve(socket, router).await {
         tracing::error!(%error, "the metrics and health endpoint ended");
     }
 }
