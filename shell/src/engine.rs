@@ -217,7 +217,7 @@ fn in_force(config: &Arc<Config>) -> InForce {
 
 /// Tenants and what holds for them, as the shards are told.
 fn tenancy(registry: &Registry, auth: &crate::auth::AuthState) -> Tenancy {
-    Tenancy { registry: registry.clone(), rules: auth.rules(registry) }
+    Tenancy { registry: registry.clone(), rules: auth.rules(registry), ..Tenancy::default() }
 }
 
 fn start_shards(
