@@ -9,6 +9,7 @@ pub mod api;
 pub mod control;
 pub mod desk;
 pub mod ending;
+pub mod eviction;
 pub mod problem;
 pub mod records;
 pub mod state;
