@@ -2,6 +2,7 @@
 
 use super::problem::Problem;
 use super::records::{TenantObject, UserObject};
+use super::rules::{NODE, RulesObject, build};
 use super::state::State;
 use crate::accept::{Acceptor, InForce};
 use crate::auth::hash::StoredHash;
@@ -10,12 +11,14 @@ use crate::config::Config;
 use crate::driver::mailbox::{Mail, Mailbox};
 use crate::store::StoreClient;
 use arc_swap::ArcSwap;
+use mast_core::authz::RuleList;
 use mast_core::ids::TenantId;
 use mast_core::store::key::Key;
 use mast_core::store::port::CommitResult;
 use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::{NameError, Registry};
-use std::collections::BTreeSet;
+use mast_core::tenant::rules::Rules;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The tenants of the node.
@@ -38,6 +41,8 @@ pub struct Control {
     config: ArcSwap<Config>,
     tenants: Mutex<Tenants>,
     auth: Arc<AuthState>,
+    /// Rules that are kept in the store, by tenant; those of the node under [`NODE`].
+    rules: ArcSwap<BTreeMap<String, Arc<RuleList>>>,
     store: StoreClient,
     acceptor: Arc<Acceptor>,
     mailboxes: Vec<Arc<Mailbox>>,
@@ -67,7 +72,7 @@ impl Control {
         let tenants = Tenants { all: registry, closed };
         acceptor.authenticator.set_tenants(tenants.served());
         let config = ArcSwap::new(Arc::clone(config));
-        Control { config, tenants: Mutex::new(tenants), auth, store, acceptor, mailboxes }
+        Control { config, tenants: Mutex::new(tenants), auth, rules: ArcSwap::default(), store, acceptor, mailboxes }
     }
 
     fn tenants(&self) -> MutexGuard<'_, Tenants> {
@@ -93,13 +98,50 @@ impl Control {
     /// Tells all shards the settings, the tenants and their rules as they are now.
     pub fn tell_shards(&self) {
         let registry = self.tenants().served();
-        let rules = self.auth.rules(&registry);
+        let rules = self.rules(&registry);
         let config = self.config.load();
         let settings = crate::engine::settings_of(&config);
         for mailbox in &self.mailboxes {
             let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone() };
             mailbox.push(Mail::Reconfigure(Box::new(settings.clone()), tenancy));
         }
+    }
+
+    /// The rules of the files, and those that are kept in the store.
+    fn rules(&self, registry: &Registry) -> Rules {
+        let mut rules = self.auth.rules(registry);
+        for (of, list) in self.rules.load().iter() {
+            if self.rules_owned_by_file(of).is_err() {
+                continue;
+            }
+            if of == NODE {
+                rules.set_node(Some(Arc::clone(list)));
+            } else if let Some(id) = registry.id(of) {
+                rules.give_ordered(id, Arc::clone(list));
+            }
+        }
+        rules
+    }
+
+    /// Takes over the lists of rules that are kept in the store.
+    pub fn set_rules(&self, lists: &[RulesObject]) -> Result<(), Problem> {
+        let built = lists.iter().map(|list| Ok((list.of.clone(), build(&list.of, &list.rules)?)));
+        self.rules.store(Arc::new(built.collect::<Result<_, Problem>>()?));
+        Ok(())
+    }
+
+    /// Refuses changes of a list of rules that the configuration sets.
+    ///
+    /// # Errors
+    /// Names the file and the key.
+    pub fn rules_owned_by_file(&self, of: &str) -> Result<(), Problem> {
+        let config = self.config.load();
+        let section = config.tenant_sections.get(of);
+        if section.is_some_and(|section| section.acl_file.is_some()) {
+            let key = format!("tenant.{of}.acl_file");
+            return Err(Problem::of_file(&format!("the list of rules of {of}"), &key, config.file.as_deref()));
+        }
+        Ok(())
     }
 
     /// Puts a configuration in force; its new tenants come in. Those that it names no more stay until a restart.
@@ -184,6 +226,8 @@ impl Control {
                 name: user.name.clone(),
                 hash,
                 client_id: user.client_id.clone(),
+                attributes: user.attributes.clone(),
+                superuser: user.superuser,
             });
         }
         self.auth.set_stored(list)

@@ -11,6 +11,7 @@ pub mod desk;
 pub mod ending;
 pub mod problem;
 pub mod records;
+pub mod rules;
 pub mod state;
 pub mod tokens;
 pub mod write;
@@ -19,6 +20,7 @@ use self::control::Control;
 use self::desk::Desk;
 use self::problem::Problem;
 use self::records::{AuditObject, MarkObject, Object, TokenObject, UserObject, encode, key, key_of};
+use self::rules::RulesObject;
 use self::state::{Kept, Kind, State};
 use self::write::Writer;
 use crate::driver::clock::Clock;
@@ -261,9 +263,18 @@ impl Admin {
         }
     }
 
+    /// Puts the rules in force as they are now: all shards judge by them when this is over.
+    pub async fn apply_rules(self: &Arc<Admin>) -> Result<(), Problem> {
+        let lists: Vec<RulesObject> = self.state().rules.values().map(|kept| kept.value.clone()).collect();
+        self.control.set_rules(&lists)?;
+        self.control.tell_shards();
+        self.settle().await
+    }
+
     /// What has to be done once the shards run: the first token, and what a crash interrupted.
     pub async fn begin(self: &Arc<Admin>) -> Result<(), Problem> {
         self.apply_users().await?;
+        self.apply_rules().await?;
         self.bootstrap().await?;
         let ending: Vec<String> = {
             let state = self.state();

@@ -3,6 +3,7 @@
 use super::records::{
     AuditObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
 };
+use super::rules::RulesObject;
 use crate::store::AdminRecord;
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ pub type Table<T> = BTreeMap<Vec<String>, Kept<T>>;
 pub struct State {
     pub tenants: Table<TenantObject>,
     pub users: Table<UserObject>,
+    pub rules: Table<RulesObject>,
     pub tokens: Table<TokenObject>,
     pub marks: Table<MarkObject>,
     pub audit: Table<AuditObject>,
@@ -61,6 +63,7 @@ macro_rules! kinds {
 kinds! {
     TenantObject => tenants,
     UserObject => users,
+    RulesObject => rules,
     TokenObject => tokens,
     MarkObject => marks,
     AuditObject => audit,
