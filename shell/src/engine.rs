@@ -403,6 +403,7 @@ impl Engine for AllInOne {
         for listener in self.closed_doors.drain(..) {
             self.loops.extend(self.acceptor.listen(listener).map_err(|e| e.to_string())?);
         }
+        self.context.admin.open_doors();
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();
         let shards = self.mailboxes.clone();
@@ -429,6 +430,7 @@ impl Engine for AllInOne {
     }
 
     async fn drain(&mut self) {
+        self.context.admin.doors.close_all();
         for accept in self.loops.drain(..) {
             accept.abort();
         }

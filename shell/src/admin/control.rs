@@ -9,6 +9,7 @@ use crate::auth::hash::StoredHash;
 use crate::auth::{AuthState, StoredUser};
 use crate::config::Config;
 use crate::driver::mailbox::{Mail, Mailbox};
+use crate::serve::OpenListener;
 use crate::store::StoreClient;
 use arc_swap::ArcSwap;
 use mast_core::authz::RuleList;
@@ -20,6 +21,7 @@ use mast_core::tenant::registry::{NameError, Registry};
 use mast_core::tenant::rules::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinHandle;
 
 /// The tenants of the node.
 #[derive(Debug, Default)]
@@ -190,6 +192,16 @@ impl Control {
         tenants.closed.remove(&id);
         tenants.all = tenants.all.without(id);
         self.store.set_tenants(&tenants.all);
+    }
+
+    /// Starts the accept loops of a listener.
+    pub fn listen(&self, open: OpenListener) -> std::io::Result<Vec<JoinHandle<()>>> {
+        self.acceptor.listen(open)
+    }
+
+    /// Whether there are users with passwords.
+    pub fn has_passwords(&self) -> bool {
+        self.auth.passwords().is_some()
     }
 
     /// The number of a tenant, served or not.

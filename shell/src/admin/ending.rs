@@ -2,6 +2,7 @@
 //! that it is ending until nothing is left, so a crash in between only makes it begin again.
 
 use super::records::{Object, TenantObject, TokenObject, UserObject};
+use super::doors::DoorObject;
 use super::rules::RulesObject;
 use super::state::Kind;
 use super::{Admin, Batch, SELF};
@@ -52,6 +53,10 @@ async fn end(admin: &Arc<Admin>, name: &str) -> Result<(), Problem> {
                 let state = admin.state();
                 all_of::<UserObject>(&mut batch, &state, &name);
                 all_of::<RulesObject>(&mut batch, &state, &name);
+                for kept in state.of_tenant::<DoorObject>(&name) {
+                    admin.doors.close(&kept.value.name);
+                }
+                all_of::<DoorObject>(&mut batch, &state, &name);
                 all_of::<TokenObject>(&mut batch, &state, &name);
                 all_of::<TenantObject>(&mut batch, &state, &name);
             }

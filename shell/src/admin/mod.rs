@@ -8,6 +8,7 @@
 pub mod api;
 pub mod control;
 pub mod desk;
+pub mod doors;
 pub mod ending;
 pub mod problem;
 pub mod records;
@@ -18,6 +19,7 @@ pub mod write;
 
 use self::control::Control;
 use self::desk::Desk;
+use self::doors::Doors;
 use self::problem::Problem;
 use self::records::{AuditObject, MarkObject, Object, TokenObject, UserObject, encode, key, key_of};
 use self::rules::RulesObject;
@@ -42,6 +44,7 @@ pub struct Admin {
     writer: Writer,
     pub desk: Desk,
     pub control: Control,
+    pub doors: Doors,
     clock: Clock,
     /// Held by the task that makes a change.
     changing: tokio::sync::Mutex<()>,
@@ -174,6 +177,7 @@ impl Admin {
             writer,
             desk,
             control,
+            doors: Doors::default(),
             clock,
             changing: tokio::sync::Mutex::new(()),
         }

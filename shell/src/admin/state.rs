@@ -3,6 +3,7 @@
 use super::records::{
     AuditObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
 };
+use super::doors::DoorObject;
 use super::rules::RulesObject;
 use crate::store::AdminRecord;
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub struct State {
     pub tenants: Table<TenantObject>,
     pub users: Table<UserObject>,
     pub rules: Table<RulesObject>,
+    pub listeners: Table<DoorObject>,
     pub tokens: Table<TokenObject>,
     pub marks: Table<MarkObject>,
     pub audit: Table<AuditObject>,
@@ -64,6 +66,7 @@ kinds! {
     TenantObject => tenants,
     UserObject => users,
     RulesObject => rules,
+    DoorObject => listeners,
     TokenObject => tokens,
     MarkObject => marks,
     AuditObject => audit,
