@@ -324,6 +324,8 @@ pub fn settings_of(config: &Config) -> Settings {
     let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Settings {
+        explain_denials: config.auth.explain_denials,
+        denials_kept: config.auth.denials_kept,
         max_packet: mqtt.max_packet_size,
         receive_maximum: mqtt.receive_maximum,
         max_inflight_out: mqtt.max_inflight,

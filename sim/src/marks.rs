@@ -45,6 +45,7 @@ pub const SOMETIMES: &[&str] = &[
     "the log was trimmed under a reader",
     "nobody answered a connection",
     "rights changed",
+    "ordered rules changed",
     "something was withheld for lack of rights",
     "authentication accepted",
     "authentication refused",

@@ -9,6 +9,7 @@ pub mod client;
 pub mod connect;
 pub mod contract;
 pub mod kill;
+pub mod many;
 pub mod packet;
 pub mod raw;
 pub mod registry;

@@ -74,7 +74,15 @@ impl Control {
         let tenants = Tenants { all: registry, closed };
         acceptor.authenticator.set_tenants(tenants.served());
         let config = ArcSwap::new(Arc::clone(config));
-        Control { config, tenants: Mutex::new(tenants), auth, rules: ArcSwap::default(), store, acceptor, mailboxes }
+        Control {
+            config,
+            tenants: Mutex::new(tenants),
+            auth,
+            rules: ArcSwap::default(),
+            store,
+            acceptor,
+            mailboxes,
+        }
     }
 
     fn tenants(&self) -> MutexGuard<'_, Tenants> {
@@ -138,12 +146,12 @@ impl Control {
     /// Names the file and the key.
     pub fn rules_owned_by_file(&self, of: &str) -> Result<(), Problem> {
         let config = self.config.load();
-        let section = config.tenant_sections.get(of);
-        if section.is_some_and(|section| section.acl_file.is_some()) {
-            let key = format!("tenant.{of}.acl_file");
-            return Err(Problem::of_file(&format!("the list of rules of {of}"), &key, config.file.as_deref()));
-        }
-        Ok(())
+        let key = match of {
+            NODE if config.rules.node.is_some() => "[[rule]]".to_owned(),
+            of if config.rules.tenants.contains_key(of) => format!("[[tenant.{of}.rule]]"),
+            _ => return Ok(()),
+        };
+        Err(Problem::of_file("this list of rules", &key, config.file.as_deref()))
     }
 
     /// Puts a configuration in force; its new tenants come in. Those that it names no more stay until a restart.

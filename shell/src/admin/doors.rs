@@ -106,7 +106,10 @@ impl DoorObject {
     pub fn settings(&self) -> Result<Listener, Problem> {
         let good = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.bytes().all(good) {
-            return Err(Problem::invalid("a listener's name is 1 to 64 of A-Z, a-z, 0-9, _ and -", "choose another"));
+            return Err(Problem::invalid(
+                "a listener's name is 1 to 64 of A-Z, a-z, 0-9, _ and -",
+                "choose another",
+            ));
         }
         if self.bind.is_empty() || self.bind.len() > 16 || self.port == 0 {
             let what = "a listener has 1 to 16 addresses in bind, and a port";
@@ -114,9 +117,9 @@ impl DoorObject {
         }
         let mut addresses = Vec::new();
         for text in &self.bind {
-            let ip: IpAddr = text
-                .parse()
-                .map_err(|_| Problem::invalid("bind holds what is no IP address", "write addresses without a port"))?;
+            let ip: IpAddr = text.parse().map_err(|_| {
+                Problem::invalid("bind holds what is no IP address", "write addresses without a port")
+            })?;
             addresses.push(SocketAddr::new(ip, self.port));
         }
         let mut authenticators = Vec::new();
@@ -133,8 +136,8 @@ impl DoorObject {
         if self.authenticators.is_empty() {
             authenticators = Authenticator::ALL.to_vec();
         }
-        let ws = (self.kind == DoorKind::Ws)
-            .then(|| WsSettings { path: "/mqtt".to_owned(), origins: Vec::new() });
+        let ws =
+            (self.kind == DoorKind::Ws).then(|| WsSettings { path: "/mqtt".to_owned(), origins: Vec::new() });
         let path = |text: &String| PathBuf::from(text);
         Ok(Listener {
             name: self.name.clone(),
@@ -146,7 +149,7 @@ impl DoorObject {
                 client_ca: tls.client_ca.as_ref().map(path),
                 crl: tls.crl.as_ref().map(path),
                 require_client_cert: tls.require_client_cert,
-                username_from: UsernameFrom::default(),
+                username_from: UsernameFrom::None,
                 alpn_required: false,
             }),
             proxy: None,
@@ -175,7 +178,9 @@ impl Admin {
             bind::listen(&settings, &sockets, config.limits.backlog)?;
             Ok(sockets)
         });
-        let sockets = opened.map_err(|e| Problem::new(409, "cannot_listen", e.to_string(), "choose another address or port"))?;
+        let sockets = opened.map_err(|e| {
+            Problem::new(409, "cannot_listen", e.to_string(), "choose another address or port")
+        })?;
         Ok(OpenListener { settings, sockets, tls })
     }
 
@@ -183,7 +188,12 @@ impl Admin {
     pub fn open_door(&self, open: OpenListener) -> Result<(), Problem> {
         let name = open.settings.name.clone();
         let loops = self.control.listen(open).map_err(|e| {
-            Problem::new(503, "cannot_listen", e.to_string(), "look at the limit of open files, and try again")
+            Problem::new(
+                503,
+                "cannot_listen",
+                e.to_string(),
+                "look at the limit of open files, and try again",
+            )
         })?;
         self.doors.keep(&name, loops);
         Ok(())
@@ -194,12 +204,17 @@ impl Admin {
         let doors: Vec<DoorObject> = self.state().listeners.values().map(|kept| kept.value.clone()).collect();
         for door in doors {
             if self.control.config().listeners.iter().any(|l| l.name == door.name) {
-                tracing::error!(listener = door.name, "the configuration has a listener of this name too; its own is used");
+                tracing::error!(
+                    listener = door.name,
+                    "the configuration has a listener of this name too; its own is used"
+                );
                 continue;
             }
             match self.prepare_door(&door).and_then(|open| self.open_door(open)) {
                 Ok(()) => tracing::info!(listener = door.name, port = door.port, "listening, by the API"),
-                Err(problem) => tracing::error!(listener = door.name, problem = problem.what, "a listener stays closed"),
+                Err(problem) => {
+                    tracing::error!(listener = door.name, problem = problem.what, "a listener stays closed")
+                }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The end of a tenant: its clients are disconnected, and all that was kept of it goes. The record of the tenant says
 //! that it is ending until nothing is left, so a crash in between only makes it begin again.
 
-use super::records::{Object, TenantObject, TokenObject, UserObject};
 use super::doors::DoorObject;
+use super::records::{Object, TenantObject, TokenObject, UserObject};
 use super::rules::RulesObject;
 use super::state::Kind;
 use super::{Admin, Batch, SELF};

@@ -123,8 +123,10 @@ fn build_one(spec: &RuleSpec, number: usize, of: &str) -> Result<OrderedRule, Pr
         check_filter(&topic.sample(), &limits)
             .map_err(|_| refused(name, format_args!("\"{}\" is no topic filter", topic.sample())))?;
     }
-    let network = |text: &String| Network::parse(text).map_err(|e| refused(name, format_args!("{text}: {e}")));
-    let level = |n: &u8| QoS::from_bits(*n).filter(|_| *n < 3).ok_or_else(|| refused(name, "qos is 0, 1 or 2"));
+    let network =
+        |text: &String| Network::parse(text).map_err(|e| refused(name, format_args!("{text}: {e}")));
+    let level =
+        |n: &u8| QoS::from_bits(*n).filter(|_| *n < 3).ok_or_else(|| refused(name, "qos is 0, 1 or 2"));
     let levels = spec.qos.iter().map(level).collect::<Result<Vec<QoS>, Problem>>()?;
     let mut attributes = Vec::new();
     for (attribute, text) in &spec.attributes {
@@ -169,7 +171,11 @@ pub fn build(of: &str, specs: &[RuleSpec]) -> Result<Arc<RuleList>, Problem> {
     let list = RuleList::new(rules.collect::<Result<Vec<_>, _>>()?);
     if let Some((hidden, by)) = list.hidden().first() {
         let name = |n: &u32| specs.get(*n as usize).map_or("", |spec| spec.name.as_str());
-        let what = format!("rule \"{}\" is never asked: rule \"{}\" before it decides in its place", name(hidden), name(by));
+        let what = format!(
+            "rule \"{}\" is never asked: rule \"{}\" before it decides in its place",
+            name(hidden),
+            name(by)
+        );
         return Err(Problem::invalid(what, "put the narrower rule first, or leave it out"));
     }
     Ok(Arc::new(list))

@@ -1,9 +1,9 @@
 //! All objects of administration in memory, as the store holds them.
 
+use super::doors::DoorObject;
 use super::records::{
     AuditObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
 };
-use super::doors::DoorObject;
 use super::rules::RulesObject;
 use crate::store::AdminRecord;
 use std::collections::BTreeMap;

@@ -90,7 +90,7 @@ fn parse_rule<'a>(rest: &'a str, word: &'static str) -> Result<(Grant, &'a str),
 }
 
 /// Whether wildcards stand where they may.
-fn is_filter(filter: &str) -> bool {
+pub fn is_filter(filter: &str) -> bool {
     let mut levels = filter.split('/').peekable();
     while let Some(level) = levels.next() {
         let last = levels.peek().is_none();

@@ -10,10 +10,11 @@ pub mod jwt_keys;
 pub mod logins;
 pub mod password_file;
 pub mod rate;
+pub mod rights;
 pub mod state;
 pub mod verifier;
 
-pub use acl_file::AclFileError;
+pub use acl_file::{AclFileError, is_filter};
 pub use certificate::{CertificateNameError, CertificateNames, CertificateRule};
 pub use gate::{Credentials, Denial, Identity, LoginGate, User};
 pub use logins::Logins;

@@ -7,18 +7,18 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use mast_core::{
-    authz::{Acl, Rule, Subject},
     conn::handshake::{Attributes, Claims},
     tenant::{registry::Registry, rules::Rules},
 };
 
 use super::{
-    acl_file::{self, AclFileError},
+    acl_file::AclFileError,
     hash::StoredHash,
     jwt::JwtVerifier,
     jwt_keys::JwtKeysError,
     logins::Logins,
     password_file::{PasswordFile, PasswordFileError},
+    rights::Rights,
     verifier::{NoRandom, PasswordVerifier, VerifierLimits},
 };
 use crate::config::{Authenticator, Config, Listener};
@@ -74,28 +74,14 @@ pub struct AuthState {
     profiles: ArcSwap<HashMap<(String, String), Profile>>,
     limits: VerifierLimits,
     tokens: ArcSwapOption<JwtVerifier>,
-    lists: ArcSwap<Lists>,
-}
-
-/// The access control lists: the node's own, and those of tenants by name.
-#[derive(Debug, Default)]
-struct Lists {
-    shared: Arc<Acl>,
-    tenants: Vec<(String, Arc<Acl>)>,
-}
-
-impl Lists {
-    fn all(&self) -> impl Iterator<Item = (Option<&str>, &Acl)> {
-        let tenants = self.tenants.iter().map(|(tenant, acl)| (Some(tenant.as_str()), &**acl));
-        std::iter::once((None, &*self.shared)).chain(tenants)
-    }
+    rights: ArcSwap<Rights>,
 }
 
 /// Files that were read and checked, not yet in use.
 pub struct Checked {
     passwords: Option<Logins>,
     tokens: Option<JwtVerifier>,
-    lists: Lists,
+    rights: Rights,
     /// Listeners that take passwords of every tenant.
     common_doors: Vec<String>,
     limits: VerifierLimits,
@@ -107,26 +93,19 @@ impl Checked {
         let auth = &config.auth;
         let shared = auth.password_file.as_deref().map(PasswordFile::read).transpose()?;
         let mut files = BTreeMap::new();
-        let mut tenants = Vec::new();
         for (name, tenant) in &config.tenant_sections {
             if let Some(path) = &tenant.password_file {
                 files.insert(Arc::from(name.as_str()), PasswordFile::read(path)?);
             }
-            if let Some(path) = &tenant.acl_file {
-                tenants.push((name.clone(), Arc::new(acl_file::read(path)?)));
-            }
         }
-        let acl = match &auth.acl_file {
-            Some(path) => acl_file::read(path)?,
-            None => Acl::allow_all(),
-        };
+        let rights = Rights::read(config)?;
         let passwords = (shared.is_some() || !files.is_empty()).then(|| Logins::new(shared, files));
         let tokens = if config.jwt.is_configured() { Some(JwtVerifier::new(&config.jwt)?) } else { None };
         let asks = |l: &&Listener| l.tenant.is_none() && l.authenticators.contains(&Authenticator::Password);
         Ok(Self {
             passwords,
             tokens,
-            lists: Lists { shared: Arc::new(acl), tenants },
+            rights,
             common_doors: config.listeners.iter().filter(asks).map(|l| l.name.clone()).collect(),
             limits: VerifierLimits::from_config(auth),
         })
@@ -148,15 +127,13 @@ impl Checked {
                 ));
             }
         }
-        for (tenant, acl) in self.lists.all() {
-            remark_rules(&of(tenant), acl, &mut remarks);
-        }
+        self.rights.remarks(&mut remarks);
         remarks
     }
 }
 
 /// Of whom a file is, for remarks.
-fn of(tenant: Option<&str>) -> String {
+pub(super) fn of(tenant: Option<&str>) -> String {
     tenant.map(|t| format!(" of tenant {t}")).unwrap_or_default()
 }
 
@@ -170,21 +147,6 @@ fn remark_passwords(of: &str, file: &PasswordFile, remarks: &mut Vec<String>) {
     }
 }
 
-fn remark_rules(of: &str, acl: &Acl, remarks: &mut Vec<String>) {
-    let literal =
-        |r: &&Rule| r.subject != Subject::Pattern && (r.filter.contains("%c") || r.filter.contains("%u"));
-    for rule in acl.rules().iter().filter(literal) {
-        let line = rule.line;
-        remarks.push(format!(
-            "line {line} of the access control list{of} is a `topic` line with %c or %u, which stand for names in \
-             `pattern` lines only"
-        ));
-    }
-    if !acl.is_open() && acl.rules().is_empty() {
-        remarks.push(format!("the access control list{of} is empty: every topic is refused"));
-    }
-}
-
 impl AuthState {
     pub fn new(checked: Checked) -> Result<Self, AuthError> {
         let state = Self {
@@ -193,7 +155,7 @@ impl AuthState {
             profiles: ArcSwap::default(),
             limits: checked.limits,
             tokens: ArcSwapOption::from_pointee(checked.tokens),
-            lists: ArcSwap::from_pointee(checked.lists),
+            rights: ArcSwap::from_pointee(checked.rights),
         };
         state.renew(&state.sources())?;
         Ok(state)
@@ -256,7 +218,7 @@ impl AuthState {
         self.renew(&sources)?;
         drop(sources);
         self.tokens.store(checked.tokens.map(Arc::new));
-        self.lists.store(Arc::new(checked.lists));
+        self.rights.store(Arc::new(checked.rights));
         Ok(())
     }
 
@@ -272,14 +234,7 @@ impl AuthState {
 
     /// The rules in use. Those of a tenant that the node does not have (yet) are nobody's.
     pub fn rules(&self, registry: &Registry) -> Rules {
-        let lists = self.lists.load();
-        let mut rules = Rules::shared(Some(Arc::clone(&lists.shared)));
-        for (tenant, acl) in &lists.tenants {
-            if let Some(id) = registry.id(tenant) {
-                rules.give(id, Arc::clone(acl));
-            }
-        }
-        rules
+        self.rights.load().rules(registry)
     }
 }
 
@@ -311,10 +266,10 @@ mod tests {
         write("acl", "topic read b\nnonsense\n");
         let error = Checked::read(&config).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(error.contains("acl:2"), "{error}");
-        assert!(state.lists.load().shared.check(None, "c", Access::Receive, "a").allowed);
+        assert!(state.rights.load().shared().check(None, "c", Access::Receive, "a").allowed);
         write("acl", "topic read b\n");
         state.replace(Checked::read(&config).expect("good files")).expect("replace");
-        assert!(!state.lists.load().shared.check(None, "c", Access::Receive, "a").allowed);
+        assert!(!state.rights.load().shared().check(None, "c", Access::Receive, "a").allowed);
         assert!(state.passwords().is_some());
     }
 }

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod admin;
+mod authz;
 mod client;
 mod config;
 mod doctor;
@@ -51,6 +52,11 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: config::ConfigCommand,
+    },
+    /// Explain what clients may do.
+    Authz {
+        #[command(subcommand)]
+        command: authz::AuthzCommand,
     },
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
@@ -203,7 +209,7 @@ fn run(cli: Cli, serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> Result<
     if role.is_some() {
         return Err(Failure::usage("--role is for serving; leave it away with a command"));
     }
-    let takes_config = matches!(command, Command::Config { .. } | Command::Doctor(_));
+    let takes_config = matches!(command, Command::Config { .. } | Command::Authz { .. } | Command::Doctor(_));
     if !takes_config && before != ConfigArgs::default() {
         return Err(Failure::usage(
             "this command reads no configuration: the flags before it have no effect; put its own flags behind it",
@@ -211,6 +217,7 @@ fn run(cli: Cli, serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> Result<
     }
     match command {
         Command::Config { command } => config::run(command, before),
+        Command::Authz { command } => authz::run(command, before),
         Command::Passwd(args) => passwd::run(args),
         Command::Sub(args) => client::sub(*args),
         Command::Pub(args) => client::publish(*args),

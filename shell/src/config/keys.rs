@@ -7,6 +7,7 @@ use super::{
     identity::{CertificateKeys, Jwt, Tenant},
     kind::{Kind, Switch},
     limits::Limits,
+    rules::{DefaultAccess, RuleKeys},
     table::{SectionDef, choice, section},
 };
 
@@ -133,6 +134,12 @@ section! {
         password_file: Option<PathBuf> = "", Kind::Text;
         /// Access control list in mosquitto's format, for tenants without one of their own. Empty: every client may use every topic of its tenant.
         acl_file: Option<PathBuf> = "", Kind::Text;
+        /// What holds in a tenant for which there are rules, its own or the node's, where none of them matches. Where an access control list stands, it decides: no.
+        default_access: DefaultAccess = "deny", Kind::Choice(DefaultAccess::WORDS);
+        /// Tell MQTT 5 clients in a Reason String which rule denied them something.
+        explain_denials: bool = "false", Kind::Bool;
+        /// Denied attempts (of one client, action and topic) that each shard remembers of a tenant; 0 means none.
+        denials_kept: u16 = "64", Kind::Int { min: 0, max: 65_535 };
         /// Whether clients without a user name may connect; `auto` means only on loopback and only while no authentication is configured.
         allow_anonymous: Switch = "auto", Kind::Switch;
         /// How long a successful password check is remembered, so that a reconnect storm costs no hashing; 0 never.
@@ -259,6 +266,9 @@ section! {
     }
 }
 
+const RULES_OF_TENANTS: &str = "Rules of a tenant (`[[tenant.<name>.rule]]`); they are asked after those of the node (`[[rule]]`) and before its \
+     access control list.";
+
 /// All sections, in the order of the reference.
 pub const SECTIONS: &[SectionDef] = &[
     SectionDef { path: &["node"], doc: Node::DOC, keys: Node::KEYS },
@@ -274,6 +284,8 @@ pub const SECTIONS: &[SectionDef] = &[
     SectionDef { path: &["admin"], doc: Admin::DOC, keys: Admin::KEYS },
     SectionDef { path: &["tenants"], doc: Tenants::DOC, keys: Tenants::KEYS },
     SectionDef { path: &["tenant", "*"], doc: Tenant::DOC, keys: Tenant::KEYS },
+    SectionDef { path: &["tenant", "*", "rule", "*"], doc: RULES_OF_TENANTS, keys: RuleKeys::KEYS },
+    SectionDef { path: &["rule", "*"], doc: RuleKeys::DOC, keys: RuleKeys::KEYS },
     SectionDef { path: &["certificate", "*"], doc: CertificateKeys::DOC, keys: CertificateKeys::KEYS },
     SectionDef { path: &["jwt"], doc: Jwt::DOC, keys: Jwt::KEYS },
 ];

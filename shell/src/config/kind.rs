@@ -23,6 +23,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A list of texts. In the environment and on the command line: separated by commas.
     List,
+    /// A QoS or a list of them.
+    Qos,
     /// Permission bits in octal (`"0660"`).
     Mode,
     /// A TCP port or `"auto"`.
@@ -152,6 +154,24 @@ impl Kind {
                     .map(Value::List),
                 Raw::Int(_) | Raw::Bool(_) | Raw::Other(_) => None,
             },
+            Kind::Qos => {
+                let levels: Vec<String> = match raw {
+                    Raw::Untyped(s) => {
+                        s.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect()
+                    }
+                    Raw::Int(n) => vec![n.to_string()],
+                    Raw::List(items) => items
+                        .iter()
+                        .map(|i| match i {
+                            Raw::Int(n) => Some(n.to_string()),
+                            Raw::Str(s) => Some(s.clone()),
+                            Raw::Untyped(_) | Raw::Bool(_) | Raw::List(_) | Raw::Other(_) => None,
+                        })
+                        .collect::<Option<_>>()?,
+                    Raw::Str(_) | Raw::Bool(_) | Raw::Other(_) => return None,
+                };
+                levels.iter().all(|l| matches!(&**l, "0" | "1" | "2")).then_some(Value::List(levels))
+            }
             Kind::Mode => {
                 let text = text?;
                 let bits = u32::from_str_radix(text.strip_prefix("0o").unwrap_or(text), 8).ok()?;
@@ -188,6 +208,7 @@ impl Kind {
                 format!("one of {}", quoted.join(", "))
             }
             Kind::List => "a list of texts (such as [\"a\", \"b\"])".into(),
+            Kind::Qos => "a QoS from 0 to 2, or a list of them (such as [0, 1])".into(),
             Kind::Mode => "permission bits in octal (such as \"0660\")".into(),
             Kind::Port => "a port from 0 to 65535, or \"auto\"".into(),
         }

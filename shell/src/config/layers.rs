@@ -29,8 +29,8 @@ pub struct Setting {
 #[derive(Debug, Default)]
 pub struct Layers {
     set: BTreeMap<Vec<String>, Setting>,
-    /// Tables of the sections with names, also the empty ones: `("tenant", "acme")`.
-    named: BTreeSet<(String, String)>,
+    /// Tables of the sections with names, also the empty ones: `["tenant", "acme"]`.
+    named: BTreeSet<Vec<String>>,
     pub errors: Vec<ConfigError>,
 }
 
@@ -57,12 +57,12 @@ impl Layers {
                     if at.len() == 2 && at[0] == "listener" {
                         self.check_listener_name(&at[1], &place);
                     }
-                    if at.len() == 2 && is_named(&at[0]) {
-                        self.named.insert((at[0].clone(), at[1].clone()));
+                    if is_named(at) {
+                        self.named.insert(at.clone());
                     }
                     self.add_table(at, inner, origin);
                 }
-                DeValue::Array(items) if at.len() == 1 && is_numbered(&at[0]) => {
+                DeValue::Array(items) if is_numbered(at) => {
                     self.add_tables(at, items, origin);
                 }
                 DeValue::Table(_) => self.errors.push(unknown(at, place)),
@@ -91,10 +91,10 @@ impl Layers {
     fn add_tables(&mut self, at: &mut Vec<String>, items: &DeArray<'_>, origin: &dyn Fn(usize) -> Origin) {
         for (number, item) in (1..).zip(items.iter()) {
             let name = number.to_string();
-            at.push(name.clone());
+            at.push(name);
             match item.get_ref() {
                 DeValue::Table(table) => {
-                    self.named.insert((at[0].clone(), name));
+                    self.named.insert(at.clone());
                     self.add_table(at, table, origin);
                 }
                 DeValue::String(_)
@@ -161,10 +161,45 @@ impl Layers {
 
     /// The names that appear in a section with names, such as all listeners.
     pub fn names(&self, section: &str) -> Vec<String> {
-        let set = self.set.keys().filter(|p| p[0] == section).filter_map(|p| p.get(1));
-        let named = self.named.iter().filter(|(s, _)| s == section).map(|(_, name)| name);
-        let names: BTreeSet<&String> = set.chain(named).collect();
-        names.into_iter().cloned().collect()
+        self.children(&[section])
+    }
+
+    /// The names of the tables below `path`.
+    pub fn children(&self, path: &[&str]) -> Vec<String> {
+        let below = |p: &Vec<String>, own: usize| {
+            let inside = p.len() >= path.len() + own && path.iter().zip(p).all(|(a, b)| a == b);
+            if inside { p.get(path.len()).cloned() } else { None }
+        };
+        // Of a value, the last part is its key.
+        let set = self.set.keys().filter_map(|p| below(p, 2));
+        let names: BTreeSet<String> = set.chain(self.named.iter().filter_map(|p| below(p, 1))).collect();
+        names.into_iter().collect()
+    }
+
+    /// Whether a value was set.
+    pub fn is_set(&self, path: &[&str]) -> bool {
+        self.set.keys().any(|p| p.len() == path.len() && p.iter().zip(path).all(|(a, b)| a == b))
+    }
+
+    /// The tables of a section, those with names in the order of their names; numbers count as such.
+    pub fn places(&self, section: &SectionDef) -> Vec<Vec<String>> {
+        let mut places: Vec<Vec<String>> = vec![Vec::new()];
+        for part in section.path {
+            let mut longer = Vec::new();
+            for place in places {
+                let names = if *part == "*" {
+                    let above: Vec<&str> = place.iter().map(String::as_str).collect();
+                    let mut names = self.children(&above);
+                    names.sort_by_key(|name| (name.parse::<u32>().unwrap_or(0), name.clone()));
+                    names
+                } else {
+                    vec![(*part).to_owned()]
+                };
+                longer.extend(names.into_iter().map(|name| [&place[..], &[name]].concat()));
+            }
+            places = longer;
+        }
+        places
     }
 
     /// What was set at `path`, with its origin.
@@ -208,14 +243,19 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
     }
 }
 
-/// Whether the tables of a section have names that the file chooses.
-fn is_named(section: &str) -> bool {
-    SECTIONS.iter().any(|s| s.path.len() == 2 && s.path[0] == section && s.path[1] == "*")
+/// Whether this is a table of a section whose tables have names that the file chooses.
+fn is_named(at: &[String]) -> bool {
+    let named = |s: &&SectionDef| s.path.len() == at.len() && s.path.last() == Some(&"*");
+    SECTIONS.iter().filter(named).any(|s| s.holds_prefix(at))
 }
 
-/// Whether they may stand as an array of tables, numbered in their order.
-fn is_numbered(section: &str) -> bool {
-    section == "certificate"
+/// Whether its tables may stand as an array, numbered in their order.
+fn is_numbered(at: &[String]) -> bool {
+    match at {
+        [section] => section == "certificate" || section == "rule",
+        [section, _, list] => section == "tenant" && list == "rule",
+        _ => false,
+    }
 }
 
 fn section_of(path: &[String]) -> Option<&'static SectionDef> {

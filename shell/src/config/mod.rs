@@ -10,6 +10,7 @@ pub mod listeners;
 mod nearest;
 pub mod place;
 pub mod reference;
+pub mod rules;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use layers::{Layers, Setting};
 pub use limits::Limits;
 pub use listeners::{Endpoint, Listener, TlsFiles, WsSettings};
 pub use place::Place;
+pub use rules::{DefaultAccess, RuleLists};
 
 use crate::auth::CertificateRule;
 use keys::{Tenants, Tls};
@@ -56,6 +58,8 @@ pub struct Config {
     /// What is configured for single tenants.
     pub tenant_sections: BTreeMap<String, Tenant>,
     pub certificate_rules: Vec<CertificateRule>,
+    /// Rules of the node and of tenants.
+    pub rules: RuleLists,
     pub jwt: Jwt,
     pub default_tenant: Option<String>,
     /// The file it was read from, for a reload.
@@ -136,6 +140,7 @@ impl Sources {
         let jwt = section!(Jwt, "jwt");
         let (names, tenant_sections) = identity::tenants(layers, &tenants);
         let certificate_rules = identity::certificate_rules(layers, &names);
+        let rules = rules::rules(layers, &names);
         identity::check_jwt(layers, &jwt);
         check_memory(layers, &limits);
         check_store(layers, &store);
@@ -172,6 +177,7 @@ impl Sources {
             tenants: names,
             tenant_sections,
             certificate_rules,
+            rules,
             jwt,
             default_tenant: tenants.default,
             file: self.file.clone(),

@@ -39,7 +39,7 @@ pub fn reference() -> String {
 }
 
 fn write_section(out: &mut String, section: &SectionDef) {
-    let name = section.path.join(".").replace('*', "<name>");
+    let name = section.path.join(".").replace("rule.*", "rule.<number>").replace('*', "<name>");
     push(out, format_args!("\n## [{name}]\n\n{}\n\n", section.doc.trim()));
     push(out, format_args!("| key | default | accepts | meaning |\n| --- | --- | --- | --- |\n"));
     for key in section.keys {
@@ -65,18 +65,8 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 pub fn show(layers: &Layers, origins: bool) -> String {
     let mut out = String::new();
     for section in SECTIONS {
-        if section.path.contains(&"*") {
-            for name in &layers.names(section.path[0]) {
-                let path: Vec<String> = section
-                    .path
-                    .iter()
-                    .map(|p| if *p == "*" { name.clone() } else { (*p).to_owned() })
-                    .collect();
-                show_section(&mut out, layers, section, &path, origins);
-            }
-        } else {
-            let path: Vec<String> = section.path.iter().map(|p| (*p).to_owned()).collect();
-            show_section(&mut out, layers, section, &path, origins);
+        for place in &layers.places(section) {
+            show_section(&mut out, layers, section, place, origins);
         }
     }
     out

@@ -124,9 +124,12 @@ fn granted(client: usize, filter: &str, code: u8, at: u64, ledger: &Ledger) -> R
     let judge = |t: &&&str| ledger.rights.verdict(&spec.name, Access::Receive, t, at, ledger.now);
     let readable = known.clone().any(|t| judge(&t) == Known::Yes);
     let hopeless = ledger.rights.always(at, ledger.now, |rules| {
-        rules.iter().any(|r| {
-            r.user.as_deref() == Some(&*spec.name) && r.grant == GrantSpec::Deny && r.filter == filter
-        })
+        // What allows something may stand before the denial: those are left to `readable`.
+        !ledger.rights.is_superuser(&spec.name)
+            && rules.ordered.iter().all(|r| !r.allow)
+            && rules.rules.iter().any(|r| {
+                r.user.as_deref() == Some(&*spec.name) && r.grant == GrantSpec::Deny && r.filter == filter
+            })
     });
     let refused = if spec.v5 { code == DENIED } else { code >= 0x80 };
     if hopeless && !refused {

@@ -2,7 +2,8 @@
 //! stream of their own, so that a seed without them means what it meant before.
 
 use super::{
-    ClientSpec, Fault, FilterSpec, GrantSpec, Op, Role, RuleSpec, Scenario, TimedFault, TimedOp, TimedRules,
+    AboutSpec, ClientSpec, Fault, FilterSpec, GrantSpec, Op, OrderedSpec, Role, RuleSpec, Scenario,
+    TimedFault, TimedOp, TimedRules,
 };
 use crate::draw::Draw;
 use crate::rights::PROTECTED;
@@ -29,6 +30,12 @@ pub fn add(scenario: &mut Scenario, d: &mut Draw) {
     if own.chance(30) {
         add_replays(scenario, &mut own);
     }
+    let mut own = Draw::new(scenario.seed, 81);
+    if own.chance(60) {
+        for rights in &mut scenario.rights {
+            rights.ordered = (0..own.below(7)).map(|_| ordered(&mut own)).collect();
+        }
+    }
     scenario.ops.sort_by_key(|op| op.at_ms);
     scenario.faults.sort_by_key(|fault| fault.at_ms);
 }
@@ -38,7 +45,8 @@ fn add_rights(scenario: &mut Scenario, d: &mut Draw) {
     let mut times: Vec<u64> = (0..d.range(0, 4)).map(|_| d.range(1_500, calm_at_ms)).collect();
     times.push(0);
     times.sort_unstable();
-    scenario.rights = times.into_iter().map(|at_ms| TimedRules { at_ms, rules: rules(d) }).collect();
+    scenario.rights =
+        times.into_iter().map(|at_ms| TimedRules { at_ms, rules: rules(d), ordered: Vec::new() }).collect();
     for client in 0..scenario.topology.clients.len() {
         if scenario.topology.clients[client].role != Role::Any {
             continue;
@@ -153,6 +161,29 @@ fn rules(d: &mut Draw) -> Vec<RuleSpec> {
         }
     }
     rules
+}
+
+/// A rule about protected topics, and now and then one that denies another. Who may only receive could not
+/// subscribe, so receiving alone is only ever denied.
+fn ordered(d: &mut Draw) -> OrderedSpec {
+    let allow = d.chance(50);
+    let about = match d.below(if allow { 3 } else { 4 }) {
+        0 => AboutSpec::Publish,
+        1 => AboutSpec::Subscribe,
+        2 => AboutSpec::All,
+        _ => AboutSpec::Receive,
+    };
+    let filters =
+        ["p/0", "p/1", "p/+", "p/#", "p/%c/#", "p/%u/x", "p/${home}/x", "p/${home}/+", "+/${home}/x"];
+    let other = !allow && d.chance(8);
+    OrderedSpec {
+        node: d.chance(35),
+        allow,
+        about,
+        user: d.chance(40).then(|| (*d.pick(&USERS)).to_owned()),
+        group: d.chance(25).then(|| (*d.pick(&["even", "nobody"])).to_owned()),
+        filter: if other { "b".to_owned() } else { (*d.pick(&filters)).to_owned() },
+    }
 }
 
 fn add_auth(scenario: &mut Scenario, d: &mut Draw) {

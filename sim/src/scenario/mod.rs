@@ -301,8 +301,38 @@ pub enum Fault {
 pub struct TimedRules {
     /// From when.
     pub at_ms: u64,
-    /// All of them; what none allows is forbidden.
+    /// All of the list; what none allows is forbidden.
     pub rules: Vec<RuleSpec>,
+    /// Ordered rules before the list.
+    #[serde(default)]
+    pub ordered: Vec<OrderedSpec>,
+}
+
+/// An ordered rule; see `mast_core::authz::ordered`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OrderedSpec {
+    /// Of the node, and not of each tenant.
+    pub node: bool,
+    /// What it says.
+    pub allow: bool,
+    /// About what.
+    pub about: AboutSpec,
+    /// For one user alone.
+    pub user: Option<String>,
+    /// For users of one group alone.
+    pub group: Option<String>,
+    /// About which topics; with `%c`, `%u` and `${home}`.
+    pub filter: String,
+}
+
+/// What an ordered rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "named for what they are about")]
+pub enum AboutSpec {
+    Publish,
+    Subscribe,
+    Receive,
+    All,
 }
 
 /// A rule; see `mast_core::authz`.

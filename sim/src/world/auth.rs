@@ -34,7 +34,8 @@ impl World {
     fn identity(&self, client: usize) -> Identity {
         let spec = &self.clients[client].spec;
         let principal = Some(Box::from(spec.name.as_str()));
-        Identity::new(TenantId(u32::from(spec.tenant)), principal)
+        let identity = Identity::new(TenantId(u32::from(spec.tenant)), principal);
+        Identity { claims: self.ledger.rights.claims(&spec.name), ..identity }
     }
 
     /// The acceptor's question is answered.

@@ -206,7 +206,7 @@ impl World {
         for rules in scenario.rights.iter().skip(1) {
             world.add(world.now + rules.at_ms * 1000, Event::Rights);
         }
-        world.ledger.rights = Rights::new(&scenario.rights, world.now);
+        world.ledger.rights = Rights::new(&scenario.rights, world.now, scenario.seed);
         world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
         world.boot();
         world

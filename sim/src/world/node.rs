@@ -12,7 +12,6 @@ use mast_core::shard::peer::PeerMsg;
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::{CommitResult, Restored, Write};
 use mast_core::tenant::Tenancy;
-use mast_core::tenant::rules::Rules;
 use mast_core::time::{Mono, Now, Wall};
 use std::collections::VecDeque;
 
@@ -52,7 +51,7 @@ impl World {
 
     /// The tenants, and the rules of this time.
     pub(super) fn tenancy(&self) -> Tenancy {
-        Tenancy { registry: self.registry.clone(), rules: Rules::shared(self.ledger.rights.acl(self.now)) }
+        Tenancy { registry: self.registry.clone(), rules: self.ledger.rights.rules(self.now, &self.registry) }
     }
 
     /// Starts the process: shards are made, then told what the store holds, in any order.

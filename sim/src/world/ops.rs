@@ -162,6 +162,7 @@ impl World {
     /// Other rules are in use: each shard hears of it in its own time.
     pub(super) fn rights_changed(&mut self) {
         self.marks.hit("rights changed");
+        self.marks.many("ordered rules changed", u64::from(self.ledger.rights.any_ordered()));
         for shard in 0..self.scenario.topology.shards {
             let settings = Box::new(Settings::clone(&self.settings));
             let tenancy = self.tenancy();

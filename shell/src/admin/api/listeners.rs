@@ -149,10 +149,9 @@ pub async fn authenticators(caller: Caller) -> Result<Response, Problem> {
             let name = authenticator.as_str();
             let asks = |l: &&ListenerView| l.authenticators.contains(&name);
             let on = match authenticator {
-                crate::config::Authenticator::Certificate => config
-                    .listeners
-                    .iter()
-                    .any(|l| l.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())),
+                crate::config::Authenticator::Certificate => {
+                    config.listeners.iter().any(|l| l.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()))
+                }
                 crate::config::Authenticator::Jwt => config.jwt.is_configured(),
                 crate::config::Authenticator::Password => caller.admin.control.has_passwords(),
             };
