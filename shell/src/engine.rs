@@ -118,7 +118,8 @@ impl AllInOne {
             log_limit: common.log_limit,
             clock: common.clock,
         });
-        crate::obs::broker::register(&metrics, &handles, &client, &auth);
+        let labels = config.limits.max_tenant_labels;
+        crate::obs::broker::register(&metrics, &handles, &client, &auth, labels);
         acceptor.admission.register(&metrics);
         acceptor.failures.register(&metrics);
         let log_limit = Arc::clone(&acceptor.log_limit);

@@ -136,11 +136,15 @@ pub fn run<E: Engine + Send + 'static>(
         let listeners = open_listeners(&config, &tls)?;
         banner::starts(&config);
         let doors = banner::doors(&listeners);
-        let state =
-            HttpState { metrics: metrics.clone(), health: health.clone(), token: config.admin.token.clone() };
         let door = Door::default();
+        let state = HttpState {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            token: config.admin.token.clone(),
+            door: Arc::clone(&door),
+        };
         let max_body = usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX);
-        let router = http::router(state, Arc::clone(&door), max_body);
+        let router = http::router(state, max_body);
         for socket in admin {
             tokio::spawn(serve_admin(socket, router.clone()));
         }

@@ -80,6 +80,8 @@ section! {
         max_http_header: u32 = "8KiB", Kind::Size { min: KIB, max: 64 * KIB };
         /// Body of a request to the administration endpoint.
         max_admin_body: u32 = "1MiB", Kind::Size { min: KIB, max: 64 * MIB };
+        /// Tenants with series of their own in the metrics. The rest is summed up as the tenant `_other`; each tenant's own figures are at /metrics for a token of that tenant.
+        max_tenant_labels: usize = "200", Kind::Int { min: 0, max: 100_000 };
         /// Characters of a client's text in one log line.
         max_log_text: usize = "256", Kind::Int { min: 16, max: 65_536 };
         /// Memory budget; 0 means the control group's limit, or the machine's memory.
