@@ -30,5 +30,6 @@ pub mod topic;
 
 mod group;
 mod publish;
+mod quota;
 mod session;
 mod subscribe;

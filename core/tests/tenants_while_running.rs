@@ -24,7 +24,7 @@ fn a_tenant_that_comes_while_running_has_its_own_topics_on_every_shard() {
     let mut node = Node::new(3, Settings::default());
     let old = of(&mut node, TenantId(0), "old");
     node.subscribe(old, "#", 1);
-    let registry = node.tenancy.registry.with("late").expect("a good name");
+    let registry = node.tenancy.registry.with_placed("late", true).expect("a good name");
     let late = registry.id("late").expect("late");
     retenant(&mut node, registry);
     let clients: Vec<Client> = (0..9).map(|n| of(&mut node, late, &format!("c{n}"))).collect();

@@ -218,7 +218,7 @@ fn in_force(config: &Arc<Config>) -> InForce {
 
 /// Tenants and what holds for them, as the shards are told.
 fn tenancy(registry: &Registry, auth: &crate::auth::AuthState) -> Tenancy {
-    Tenancy { registry: registry.clone(), rules: auth.rules(registry) }
+    Tenancy { registry: registry.clone(), rules: auth.rules(registry), ..Tenancy::default() }
 }
 
 fn start_shards(
@@ -383,7 +383,6 @@ pub fn settings_of(config: &Config) -> Settings {
         max_group_members: count(limits.max_group_members),
         step_budget: 4096,
         sys_interval_ms: millis(mqtt.sys_interval),
-        ..Settings::default()
     }
 }
 

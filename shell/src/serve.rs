@@ -20,6 +20,7 @@ use crate::{
         Health, Metrics,
         health::Component,
         http::{self, HttpBindError, HttpState},
+        http_door::HttpDoor,
         log::{self, LogError, LogHandle},
         notify, process,
         signals::{Request, Signals},
@@ -136,17 +137,19 @@ pub fn run<E: Engine + Send + 'static>(
         let listeners = open_listeners(&config, &tls)?;
         banner::starts(&config);
         let doors = banner::doors(&listeners);
-        let door = Door::default();
+        let api = Door::default();
         let state = HttpState {
             metrics: metrics.clone(),
             health: health.clone(),
             token: config.admin.token.clone(),
-            door: Arc::clone(&door),
+            door: Arc::clone(&api),
         };
         let max_body = usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX);
         let router = http::router(state, max_body);
+        let door = HttpDoor::new(&config.limits);
+        door.register(&metrics);
         for socket in admin {
-            tokio::spawn(serve_admin(socket, router.clone()));
+            tokio::spawn(serve_admin(Arc::clone(&door), socket, router.clone()));
         }
         let context = Context {
             config: Arc::clone(&config),
@@ -154,7 +157,7 @@ pub fn run<E: Engine + Send + 'static>(
             auth: Arc::clone(&auth),
             metrics,
             health,
-            admin: door,
+            admin: api,
         };
         let starting = async {
             let started = tokio::task::spawn_blocking(move || start(context)).await;
@@ -203,8 +206,8 @@ async fn until_stopped(signals: &mut Signals, reload: &mut bool) {
     }
 }
 
-async fn serve_admin(socket: std::net::TcpListener, router: axum::Router) {
-    if let Err(error) = http::serve(socket, router).await {
+async fn serve_admin(door: Arc<HttpDoor>, socket: std::net::TcpListener, router: axum::Router) {
+    if let Err(error) = door.serve(socket, router).await {
         tracing::error!(%error, "the metrics and health endpoint ended");
     }
 }

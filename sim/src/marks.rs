@@ -108,6 +108,7 @@ impl Marks {
             PeerMsg::Full { full: true, .. } => self.hit("a session was full on another shard"),
             PeerMsg::Full { full: false, .. }
             | PeerMsg::Fence { .. }
+            | PeerMsg::Quota(_)
             | PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }

@@ -6,6 +6,7 @@ use crate::conn::alias::{AliasesIn, AliasesOut};
 use crate::conn::handshake::{Admission, put_refusal};
 use crate::conn::{Conn, Phase};
 use crate::ids::{ConnId, SessionId, SessionUid};
+use crate::quota::connect::Room;
 use crate::session::Session;
 use crate::session::will::Will;
 use crate::shard::Shard;
@@ -50,17 +51,23 @@ impl Shard {
 
     fn fill_conn(&mut self, conn: &mut Conn, connect: &Connect<'_>, admission: &Admission) {
         let settings = &self.plane.settings;
+        let tenant = admission.identity.tenant;
+        let caps = self.caps(tenant);
         conn.bridge = connect.bridge;
         conn.max_packet_out = connect.props.maximum_packet_size().unwrap_or(u32::MAX);
         conn.problem_info = connect.props.request_problem_info().unwrap_or(true);
-        conn.acks_max = settings.receive_maximum;
-        conn.aliases_in = AliasesIn::new(settings.topic_alias_max);
+        conn.acks_max = caps.receive_maximum;
+        conn.max_packet_in = caps.max_packet;
+        let quota = self.tenants.get(tenant.0 as usize).and_then(|t| t.quota.as_ref());
+        conn.quota.limited = quota.is_some_and(|q| q.packets);
+        conn.quota.out_limited = self.plane.rates.get(tenant.0 as usize).is_some_and(Option::is_some);
+        conn.aliases_in = AliasesIn::new(caps.aliases);
         let out_max = connect.props.topic_alias_maximum().unwrap_or(0).min(settings.topic_alias_out_max);
         conn.aliases_out = AliasesOut::new(out_max, self.hash_seed);
         conn.username.clone_from(&admission.identity.principal);
         conn.expires = admission.identity.expires;
         conn.auth_method.clone_from(&admission.auth_method);
-        let keep_alive = granted_keep_alive(connect.version, connect.keep_alive, settings.keep_alive_max);
+        let keep_alive = caps.keep_alive(connect.version, connect.keep_alive);
         conn.keep_alive_micros = u64::from(keep_alive) * 1_500_000;
         conn.hold.clone_from(&admission.leftover);
     }
@@ -95,6 +102,14 @@ impl Shard {
                 return;
             }
             old_epoch = session.epoch;
+            let (busy, persistent, succeeds) = (session.busy, session.persistent, session.conn);
+            // One whose record is being written is looked at when that is over.
+            let room =
+                if busy { Room::There } else { self.room_for(id, connect, admission, succeeds, persistent) };
+            if !self.has_room(id, &room) {
+                return;
+            }
+            let Some(session) = self.plane.session(old) else { return };
             if let Some(loser) = session.conn.filter(|_| !session.busy) {
                 let replaying = session.scans > 0;
                 self.plane.counters.takeovers += 1;
@@ -122,6 +137,12 @@ impl Shard {
                 }
             }
         }
+        if found.is_none() {
+            let room = self.room_for(id, connect, admission, None, false);
+            if !self.has_room(id, &room) {
+                return;
+            }
+        }
         let mut writes = Vec::new();
         let mut fired = None;
         if let Some(old) = discarded {
@@ -138,13 +159,15 @@ impl Shard {
             let session = Session::new(mount, uid, client_id.clone(), admission.identity.principal.clone());
             self.add_session(session)
         });
-        let expiry = self.granted_expiry(connect);
+        let caps = self.caps(mount.tenant());
+        let expiry = caps.expiry(connect, self.plane.settings.v3_session_expiry);
         let settings_quota = self.plane.settings.max_inflight_out;
         let quota = connect.props.receive_maximum().unwrap_or(u16::MAX).min(settings_quota).max(1);
         let will = connect.will.as_ref().map(|w| Box::new(Will::from_packet(w, &self.plane.settings)));
         let Some(session) = self.plane.session(session_id) else { return };
         session.epoch = session.epoch.max(old_epoch) + 1;
         session.expiry_secs = expiry;
+        let persists = !session.persistent && expiry > 0;
         session.persistent = session.persistent || expiry > 0;
         session.rights = rights;
         session.claims.clone_from(&admission.identity.claims);
@@ -158,6 +181,9 @@ impl Shard {
         session.busy = must_store || !writes.is_empty();
         if let Some(conn) = self.plane.conn(id) {
             conn.session = session_id;
+        }
+        if persists {
+            self.session_persists(id, mount.tenant());
         }
         let admission = Box::new(admission.clone());
         let connecting = Connecting { conn: id, session: session_id, present, admission, previous };
@@ -237,6 +263,7 @@ impl Shard {
         if let Some(tenant) = self.tenant(tenant) {
             tenant.counters.connected -= 1;
         }
+        self.release_conn(id, tenant);
         self.effects.push(Effect::Close { conn: id, flush: true });
     }
 
@@ -275,36 +302,40 @@ impl Shard {
     ) -> bool {
         let expiry = self.plane.session(session).map_or(0, |s| s.expiry_secs);
         let mut props = PropsBuf::new();
+        let Some(conn) = self.plane.conn(id) else { return false };
+        // As the connection holds them: limits may have changed since.
+        let (acks_max, max_packet, aliases) = (conn.acks_max, conn.max_packet_in, conn.aliases_in.max());
         if admission.version == Version::V5 {
             let s = &self.plane.settings;
-            let keep_alive = granted_keep_alive(connect.version, connect.keep_alive, s.keep_alive_max);
+            let caps = self.caps(admission.identity.tenant);
+            let keep_alive = caps.keep_alive(connect.version, connect.keep_alive);
             let mut list: Vec<Property<'_>> = Vec::new();
             if connect.props.session_expiry().unwrap_or(0) != expiry {
                 list.push(Property::SessionExpiry(expiry));
             }
-            if s.receive_maximum != u16::MAX {
-                list.push(Property::ReceiveMaximum(s.receive_maximum));
+            if acks_max != u16::MAX {
+                list.push(Property::ReceiveMaximum(acks_max));
             }
-            if s.max_qos < crate::message::QoS::ExactlyOnce {
-                list.push(Property::MaximumQos(s.max_qos as u8));
+            if caps.max_qos < crate::message::QoS::ExactlyOnce {
+                list.push(Property::MaximumQos(caps.max_qos as u8));
             }
-            if !s.retain_available {
+            if !caps.retain {
                 list.push(Property::RetainAvailable(false));
             }
-            list.push(Property::MaximumPacketSize(s.max_packet));
+            list.push(Property::MaximumPacketSize(max_packet));
             if admission.assigned {
                 list.push(Property::AssignedClientId(&admission.client_id));
             }
-            if s.topic_alias_max > 0 {
-                list.push(Property::TopicAliasMaximum(s.topic_alias_max));
+            if aliases > 0 {
+                list.push(Property::TopicAliasMaximum(aliases));
             }
-            if !s.wildcard_available {
+            if !caps.wildcards {
                 list.push(Property::WildcardAvailable(false));
             }
             if !s.subscription_id_available {
                 list.push(Property::SubscriptionIdAvailable(false));
             }
-            if !s.shared_available {
+            if !caps.shared {
                 list.push(Property::SharedAvailable(false));
             }
             if keep_alive != connect.keep_alive {
@@ -336,24 +367,15 @@ impl Shard {
         !failed
     }
 
-    /// Session expiry of a CONNECT, seconds, under the operator's cap.
-    fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
-        let settings = &self.plane.settings;
-        match connect.version {
-            Version::V5 => connect.props.session_expiry().unwrap_or(0).min(settings.session_expiry_max),
-            Version::V31 | Version::V311 if connect.clean_start => 0,
-            Version::V31 | Version::V311 => settings.v3_session_expiry,
+    /// Whether a CONNECT may go on; one that may not is answered.
+    fn has_room(&mut self, id: ConnId, room: &Room) -> bool {
+        match room {
+            Room::There => true,
+            Room::Asked => false,
+            Room::Refused(reason) => {
+                self.refuse_admission(id, *reason);
+                false
+            }
         }
-    }
-}
-
-/// Keep alive under the operator's cap, seconds; a client that wants none gets the cap. Before MQTT 5 a client
-/// cannot be told of a shorter one, so its own holds (3.1.1, [MQTT-3.1.2-24]).
-fn granted_keep_alive(version: Version, asked: u16, max: u16) -> u16 {
-    match (asked, max) {
-        (asked, 0) => asked,
-        (0, max) => max,
-        (asked, max) if version.is_v5() => asked.min(max),
-        (asked, _) => asked,
     }
 }

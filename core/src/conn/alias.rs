@@ -21,6 +21,11 @@ pub(crate) enum AliasError {
 }
 
 impl AliasesIn {
+    /// The announced maximum.
+    pub fn max(&self) -> u16 {
+        self.max
+    }
+
     pub fn new(max: u16) -> AliasesIn {
         AliasesIn { max, topics: Vec::new() }
     }

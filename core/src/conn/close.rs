@@ -108,7 +108,8 @@ impl Shard {
         session: SessionId,
         disconnect: &Disconnect<'_>,
     ) -> Result<(), Violation> {
-        let max = self.plane.settings.session_expiry_max;
+        let tenant = self.plane.conn(id).map(|c| c.mount.tenant());
+        let max = tenant.map_or(self.plane.settings.session_expiry_max, |t| self.caps(t).session_expiry);
         if let Some(expiry) = disconnect.props.session_expiry() {
             let Some(state) = self.plane.session(session) else { return Ok(()) };
             if state.expiry_secs == 0 && expiry != 0 {

@@ -17,6 +17,7 @@ use crate::conn::alias::{AliasesIn, AliasesOut};
 use crate::conn::outbuf::OutBuf;
 use crate::ids::{ConnId, SessionId};
 use crate::publish::cache::RouteCache;
+use crate::quota::ConnQuota;
 use crate::subscribe::fence::Fence;
 use crate::tenant::mount::Mount;
 use crate::time::{Mono, Now, Wall};
@@ -84,6 +85,9 @@ pub(crate) struct Conn {
     /// A stock bridge: its subscriptions act as no-local and retain-as-published.
     pub bridge: bool,
     pub auth_method: Option<Box<str>>,
+    /// Largest packet from the client, as it was told.
+    pub max_packet_in: u32,
+    pub quota: ConnQuota,
 }
 
 impl Conn {
@@ -119,6 +123,8 @@ impl Conn {
             expires: None,
             bridge: false,
             auth_method: None,
+            max_packet_in: u32::MAX,
+            quota: ConnQuota::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::shard::Shard;
 use crate::shard::input::Effect;
 use crate::shard::ops::Op;
 use crate::subscribe::fence::Fence;
+use crate::tenant::limits::Row;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -100,13 +101,16 @@ impl Shard {
             && (conn.hold.len() > HOLD_MAX || conn.phase == Phase::Online);
         if want != conn.paused {
             conn.paused = want;
+            let (limited, tenant) = (want && conn.quota.limited && acks_block(conn), conn.mount.tenant());
             self.effects.push(if want { Effect::Pause { conn: id } } else { Effect::Resume { conn: id } });
+            if limited {
+                self.told_limit_hit(tenant, Row::ReceiveMaximum);
+            }
         }
     }
 
     /// Handles all complete packets of `buf`; returns how many bytes they were.
     fn process(&mut self, id: ConnId, buf: &[u8]) -> usize {
-        let max_packet = self.plane.settings.max_packet;
         let mut at = 0;
         loop {
             let Some(conn) = self.plane.conn(id) else { return buf.len() };
@@ -116,17 +120,27 @@ impl Shard {
             if !may_process(conn) {
                 return at;
             }
+            let (max_packet, limited) = (conn.max_packet_in, conn.quota.limited);
+            let (session, version, tenant) = (conn.session, conn.version, conn.mount.tenant());
             let frame = match codec::cut(&buf[at..], max_packet) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return at,
                 Err(violation) => {
+                    if limited && violation.reason == Reason::PACKET_TOO_LARGE {
+                        self.told_limit_hit(tenant, Row::PacketSize);
+                    }
                     self.violation(id, violation);
                     return buf.len();
                 }
             };
-            let (session, version) = (conn.session, conn.version);
+            if limited && self.must_wait(id, session, &frame) {
+                return at;
+            }
             if frame.first >> 4 == PacketType::Subscribe as u8 && !self.may_subscribe(id) {
                 return at;
+            }
+            if limited {
+                self.observe_packet(tenant, frame.total);
             }
             at += frame.total;
             // Whole packets count as life; a trickle of bytes does not.
@@ -300,6 +314,7 @@ fn complete_frame<'a>(hold: &mut Vec<u8>, mut bytes: &'a [u8]) -> &'a [u8] {
 /// True if the next packet of the connection may be handled now.
 fn may_process(conn: &Conn) -> bool {
     conn.phase == Phase::Online
+        && conn.quota.wait.is_none()
         && conn.appends_total < APPENDS_MAX
         && conn.fence != Fence::Waiting
         && !acks_block(conn)

@@ -13,6 +13,7 @@ use crate::shard::timers::Timer;
 use crate::store::key::Space;
 use crate::store::port::{Durability, Expect, Write};
 use crate::sys::Drop;
+use crate::tenant::limits::Row;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -26,14 +27,53 @@ impl Shard {
         name.push_str(group);
         name.push('/');
         name.push_str(filter);
-        crate::conn::handshake::shard_of(tenant, &name, self.shards, true)
+        self.shard_for(tenant, &name)
     }
 
     fn group_ref(&self, id: (u32, u32)) -> GroupRef {
         GroupRef { leader: self.me, idx: id.0, generation: id.1 }
     }
 
+    /// A session wants to be in a group. A group that is there already in the store was counted when it was made.
     pub(crate) fn group_join(&mut self, from: ShardIx, join: GroupJoin) {
+        let key = (join.tenant, join.group.clone(), join.filter.clone());
+        let new = !self.groups.by_name.contains_key(&key) && join.start.is_none();
+        if new && self.limit(join.tenant, Row::SharedGroups).is_some() {
+            if self.is_ledgered(join.tenant) {
+                self.ask_group(from, join);
+                return;
+            }
+            if !self.take_own(join.tenant, Row::SharedGroups) {
+                self.refuse_join(from, &join);
+                return;
+            }
+        }
+        self.group_take(from, join);
+    }
+
+    fn refuse_join(&mut self, from: ShardIx, join: &GroupJoin) {
+        let group = self.group_ref((u32::MAX, u32::MAX));
+        let (token, member) = (join.token, join.member.session);
+        self.send(from, PeerMsg::Joined { token, member, group, ok: false });
+    }
+
+    /// The home shard answered whether there may be one more group.
+    pub(crate) fn group_answered(&mut self, from: ShardIx, join: GroupJoin, granted: bool, current: bool) {
+        let key = (join.tenant, join.group.clone(), join.filter.clone());
+        if !current {
+            self.group_join(from, join);
+        } else if self.groups.by_name.contains_key(&key) {
+            // Somebody else made it meanwhile.
+            self.give(join.tenant, Row::SharedGroups, u64::from(granted));
+            self.group_take(from, join);
+        } else if granted {
+            self.group_take(from, join);
+        } else {
+            self.refuse_join(from, &join);
+        }
+    }
+
+    fn group_take(&mut self, from: ShardIx, join: GroupJoin) {
         let max = self.plane.settings.max_group_members as usize;
         let key = (join.tenant, join.group.clone(), join.filter.clone());
         let known = self.groups.by_name.get(&key).copied();
@@ -60,7 +100,12 @@ impl Shard {
             held: 0,
             away_since: None,
         };
-        let room = group.members.len() < max;
+        let (has, stored) = (group.members.len(), join.start.is_some());
+        let is_member = group.members.iter().any(|m| m.at.uid == join.member.uid);
+        // Who was in it before a restart is in it again.
+        let room =
+            stored || has < max && (is_member || !self.over(join.tenant, Row::GroupMembers, has as u64 + 1));
+        let Some(group) = self.groups.get(id) else { return };
         let ok = match group.members.iter_mut().find(|m| m.at.uid == join.member.uid) {
             Some(present) => {
                 *present = Member { held: present.held, ..member };
@@ -119,6 +164,12 @@ impl Shard {
         };
         let id = self.groups.slab.insert(group);
         self.groups.by_name.insert(key, id);
+        if let Some(tenant) = self.tenant(join.tenant) {
+            tenant.usage.shared_groups += 1;
+        }
+        if join.start.is_some() {
+            self.took(join.tenant, Row::SharedGroups);
+        }
         id
     }
 
@@ -167,7 +218,9 @@ impl Shard {
             let (name, filter) = (group.name.clone(), group.filter.clone());
             self.groups.slab.remove(id.0, id.1);
             self.groups.by_name.remove(&(tenant, name.clone(), filter.clone()));
+            self.give(tenant, Row::SharedGroups, 1);
             if let Some(state) = self.tenant(tenant) {
+                state.usage.shared_groups = state.usage.shared_groups.saturating_sub(1);
                 state.index.remove(&filter, SubKey::group(id.0, id.1));
                 changes.extend(state.remove_live(&filter));
             }

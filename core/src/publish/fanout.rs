@@ -258,11 +258,11 @@ impl Shard {
         let Some(tenant) = self.tenants.get_mut(message.tenant.0 as usize) else { return };
         if message.payload().is_empty() {
             // [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-            tenant.retained.remove(message.topic());
+            tenant.remove_retained(message.topic());
         } else {
-            tenant.retained.set(message.topic(), Retained { partition, seq, message: Arc::clone(message) });
+            tenant.set_retained(message.topic(), Retained { partition, seq, message: Arc::clone(message) });
+            self.unretain(message.tenant, message.topic());
         }
-        tenant.counters.retained = tenant.retained.len() as u64;
     }
 }
 

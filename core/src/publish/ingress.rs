@@ -11,12 +11,14 @@ use crate::session::plane::Outgoing;
 use crate::session::record::inbound_tail;
 use crate::session::will::cap_expiry;
 use crate::shard::complete::reason_of;
-use crate::shard::ops::{InboundId, Op};
+use crate::shard::ops::{HeldRoom, InboundId, Op};
 use crate::shard::{EMBEDDED, Shard};
 use crate::store::key::Space;
 use crate::store::port::{Append, CommitResult, Expect, Refusal, Write};
 use crate::sys::{Drop, Refused};
+use crate::tenant::limits::Row;
 use crate::topic;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -44,6 +46,7 @@ impl Shard {
 
     fn resolve_alias(&mut self, id: ConnId, alias: u16, topic: &str) -> Result<String, Violation> {
         let Some(conn) = self.plane.conn(id) else { return Ok(String::new()) };
+        let tenant = conn.mount.tenant();
         let named = if topic.is_empty() {
             conn.aliases_in.get(alias).map(String::from)
         } else {
@@ -51,6 +54,7 @@ impl Shard {
         };
         named.map_err(|error| match error {
             AliasError::Range => {
+                self.told_limit_hit(tenant, Row::TopicAliasMaximum);
                 violation(Reason::TOPIC_ALIAS_INVALID, "topic alias 0 or above the maximum", "MQTT-3.3.2-9")
             }
             AliasError::Unknown => violation(Reason::PROTOCOL_ERROR, "topic alias was never set", ""),
@@ -84,7 +88,12 @@ impl Shard {
         let rules = self.rules_version;
         let known_topic = self.route_now.as_ref().is_some_and(|c| c.knows(topic, rules));
         self.check_publish(publish, topic, known_topic)?;
-        let settings_receive_max = self.plane.settings.receive_maximum;
+        if let Some(conn) = self.plane.conn(id)
+            && conn.quota.limited
+        {
+            let tenant = conn.mount.tenant();
+            self.check_limited(id, tenant, publish, topic)?;
+        }
         let wall = self.plane.now.wall;
         let expiry = cap_expiry(publish.props.message_expiry(), &self.plane.settings);
         let Some(session) = self.plane.session(session_id) else { return Ok(()) };
@@ -113,7 +122,8 @@ impl Shard {
             publish.qos == QoS::ExactlyOnce && conn.acks.contains(AckKind::PubRec, publish.packet_id);
         if publish.qos > QoS::AtMostOnce {
             // QoS 1 counts until PUBACK, QoS 2 until PUBCOMP, on this connection alone (MQTT 5, 4.9).
-            if version == Version::V5 && conn.open_publishes >= u32::from(settings_receive_max) {
+            if version == Version::V5 && conn.open_publishes >= u32::from(conn.acks_max) {
+                self.told_limit_hit(mount.tenant(), Row::ReceiveMaximum);
                 return Err(violation(
                     Reason::RECEIVE_MAXIMUM_EXCEEDED,
                     "more unacknowledged publishes than Receive Maximum",
@@ -307,6 +317,17 @@ impl Shard {
             self.refuse(id, packet_id, kind, refused);
             return;
         }
+        let mut retained = None;
+        if parts.retain && !parts.payload.is_empty() {
+            let size = (parts.topic.len() + parts.props.len() + parts.payload.len()) as u64;
+            match self.retain_room(id, parts.tenant, parts.topic, size) {
+                Ok(held) => retained = held.then(|| (parts.tenant, Box::from(parts.topic))),
+                Err(()) => {
+                    self.refuse(id, packet_id, kind, Refused::RetainedLimit);
+                    return;
+                }
+            }
+        }
         let outstanding = self.plane.conn(id).is_some_and(|c| !c.appends.is_empty());
         let held_up = outstanding && {
             let key = self.order_key(parts.topic, parts.qos);
@@ -375,7 +396,7 @@ impl Shard {
             None => conn.appends.push((key, 1)),
         }
         let class = self.class();
-        self.commit(Op::Publish { conn: id, number, key, inbound }, writes, class);
+        self.commit(Op::Publish { conn: id, number, key, inbound, retained }, writes, class);
     }
 
     /// MQTT 5 tells that nobody listens (a success); others hear success.
@@ -391,8 +412,12 @@ impl Shard {
         number: Option<u64>,
         key: u64,
         inbound: Option<InboundId>,
+        retained: Option<HeldRoom>,
         result: &CommitResult,
     ) {
+        if let Some((tenant, topic)) = retained.filter(|_| !matches!(result, CommitResult::Done { .. })) {
+            self.retain_failed(tenant, &topic);
+        }
         let mut reason = reason_of(result);
         // An earlier try of the same id may be in the store, whatever became of this one.
         let unknown = matches!(result, CommitResult::Unknown)
@@ -502,15 +527,16 @@ impl Shard {
 
     /// The append of a message of our own (a will), if it needs one or `always` gets one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>, always: bool) -> Option<Append> {
+        let retain = self.may_retain_will(message);
         let tenant = message.tenant.0 as usize;
         let log = self.may_log(message.qos)
             && (self.wants_log(tenant, message.topic())
                 || (message.retain || always) && self.wants_live(tenant, message.topic()));
-        (log || message.retain || always).then(|| Append {
+        (log || retain || always).then(|| Append {
             message: Arc::clone(message),
             partition: EMBEDDED,
             log,
-            retain: message.retain,
+            retain,
             spill: None,
         })
     }

@@ -16,6 +16,7 @@ use crate::store::key::{Key, Space};
 use crate::store::port::{CommitResult, Expect, Refusal, Write};
 use crate::store::position::Seq;
 use crate::sys::Drop;
+use crate::tenant::limits::Row;
 use crate::topic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,11 +24,13 @@ use alloc::vec::Vec;
 impl Shard {
     pub(crate) fn add_session(&mut self, session: Session) -> SessionId {
         let (tenant, client_id) = (session.mount.tenant(), session.client_id.clone());
+        let persistent = session.persistent;
         let (idx, generation) = self.plane.sessions.insert(session);
         let id = SessionId { idx, generation };
         if let Some(tenant) = self.tenant(tenant) {
             tenant.clients.insert(client_id, id);
             tenant.counters.sessions += 1;
+            tenant.usage.persistent_sessions += u64::from(persistent);
         }
         id
     }
@@ -81,9 +84,10 @@ impl Shard {
     pub(crate) fn detach(&mut self, conn: ConnId, id: SessionId, publish_will: bool, was_online: bool) {
         let now = self.plane.now;
         if let Some(tenant) = self.plane.conn(conn).map(|c| c.mount.tenant())
-            && let Some(tenant) = self.tenant(tenant)
+            && let Some(state) = self.tenant(tenant)
         {
-            tenant.counters.connected -= 1;
+            state.counters.connected -= 1;
+            self.release_conn(conn, tenant);
         }
         let head = self.plane.head.clone();
         let Some(session) = self.plane.session(id) else { return };
@@ -251,6 +255,10 @@ impl Shard {
             self.send(group.leader, PeerMsg::GroupLeave { group, member });
         }
         self.announce(tenant_id, changes);
+        self.give(tenant_id, Row::Subscriptions, session.subscriptions.len() as u64);
+        if session.persistent {
+            self.release_session(tenant_id);
+        }
         self.scans.cancel(id);
         if session.stored.revision.is_some() {
             let client = session.client_id.as_bytes();

@@ -142,7 +142,8 @@ impl Shard {
     }
 
     pub(crate) fn backlog_read(&mut self, op: OpId, id: SessionId, result: ReadResult) {
-        let limits = self.plane.settings.offline;
+        let tenant = self.plane.session(id).map(|s| s.mount.tenant());
+        let limits = tenant.map_or(self.plane.settings.offline, |t| self.offline_limits(t));
         let again = self.plane.now.mono.after_millis(LOOK_MS);
         let Some(backlog) = self.plane.session(id).and_then(|s| s.backlog.as_mut()) else { return };
         let Some((asked, messages, bytes)) = backlog.look.filter(|(asked, ..)| *asked == op) else { return };
@@ -155,8 +156,15 @@ impl Shard {
             backlog.bytes = kept_bytes + (backlog.bytes - bytes);
             backlog.upto = backlog.upto.max(upto);
             let full = backlog.is_over(&limits);
+            let newly = full && !backlog.full;
             self.tell_full(id, full);
             look_again = full;
+            if let Some(tenant) = tenant {
+                self.observe_backlog(tenant, kept, kept_bytes);
+                if newly {
+                    self.offline_hit(tenant, kept >= limits.max_messages);
+                }
+            }
         }
         let Some(backlog) = self.plane.session(id).and_then(|s| s.backlog.as_mut()) else { return };
         if look_again && backlog.again.is_none() {
@@ -187,7 +195,7 @@ impl Shard {
         let mut subs: Vec<Sub> = lists.iter().flat_map(|l| tenant.away.list(*l)).copied().collect();
         self.lists = lists;
         subs.sort_by_key(|s| s.key);
-        let limits = self.plane.settings.offline;
+        let limits = self.offline_limits(message.tenant);
         let mut counted = None;
         for sub in subs {
             let Target::Session(id) = sub.key.target() else { continue };
@@ -201,7 +209,9 @@ impl Shard {
             backlog.messages += 1;
             backlog.bytes += message.size() as u64;
             if !backlog.full && backlog.is_over(&limits) {
+                let messages = backlog.messages >= limits.max_messages;
                 self.tell_full(id, true);
+                self.offline_hit(message.tenant, messages);
                 self.look_at_backlog(id);
             }
         }

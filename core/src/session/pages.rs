@@ -108,13 +108,12 @@ impl Shard {
     /// The limits of what was kept while away, where the distance makes it possible that they bind.
     fn check_bound(&mut self, id: SessionId) {
         let head = self.plane.head.get(EMBEDDED).0;
-        let limits = self.plane.settings.offline;
+        let Some(tenant) = self.plane.session(id).map(|s| s.mount.tenant()) else { return };
+        let limits = self.offline_limits(tenant);
+        let least = self.least_offline_messages(tenant, limits.max_messages);
         let Some(session) = self.plane.session(id) else { return };
         let behind = head.saturating_sub(session.feed.read_pos.get(EMBEDDED).0);
-        if limits.when_full == WhenFull::RefuseNew
-            || !session.feed.behind
-            || behind <= limits.max_messages.min(64)
-        {
+        if limits.when_full == WhenFull::RefuseNew || !session.feed.behind || behind <= least.min(64) {
             return;
         }
         let Some(read) = self.log_read(id) else { return };
@@ -129,11 +128,17 @@ impl Shard {
         if !self.take_read(op, id) {
             return;
         }
-        if let ReadResult::Bound { floor, dropped, .. } = result
+        if let ReadResult::Bound { floor, dropped, kept, kept_bytes, .. } = result
             && let Some(session) = self.plane.session(id)
         {
+            let tenant = session.mount.tenant();
             session.feed.read_pos.raise(EMBEDDED, floor);
             self.plane.counters.drop_many(Drop::OfflineLimit, dropped);
+            self.observe_backlog(tenant, kept, kept_bytes);
+            if dropped > 0 {
+                let messages = kept >= self.offline_limits(tenant).max_messages;
+                self.offline_hit(tenant, messages);
+            }
         }
         // A failed look leaves the backlog whole: the limit binds late rather than losing unseen.
         self.read_on(id);

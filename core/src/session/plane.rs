@@ -7,8 +7,9 @@ use crate::codec::{self, PublishHead, Version};
 use crate::conn::alias::AliasOut;
 use crate::conn::outbuf::SHARE_FROM;
 use crate::conn::{Conn, Phase};
-use crate::ids::{ConnId, SessionId, SessionUid};
+use crate::ids::{ConnId, SessionId, SessionUid, TenantId};
 use crate::message::{Message, MessageParts, QoS};
+use crate::quota::deliver::{self, DeliveryRates};
 use crate::session::Session;
 use crate::session::feed::{Queued, Source};
 use crate::session::outflow::{Inflight, Stage};
@@ -38,6 +39,8 @@ pub(crate) enum Followup {
     Settled { group: GroupRef, delivery: u64, session: SessionId, done: bool },
     /// Retained scans of this session may go on.
     Scan(SessionId),
+    /// Sessions of the tenant wait for delivery tokens.
+    Tokens(TenantId),
 }
 
 /// A message on its way to subscribers. Built over borrowed bytes; shared memory is allocated only once
@@ -104,6 +107,8 @@ pub(crate) struct Plane {
     pub head: Position,
     pub counters: Counters,
     pub followups: Vec<Followup>,
+    /// Rates of deliveries, by tenant.
+    pub rates: DeliveryRates,
 }
 
 impl Plane {
@@ -210,6 +215,15 @@ impl Plane {
                 && conn.phase == Phase::Online
                 && !session.reviving
                 && conn.out.len() < settings.out_high_water
+                && (!conn.quota.out_limited
+                    || deliver::take(
+                        &mut self.rates,
+                        conn,
+                        id,
+                        &item.parts,
+                        self.now.mono,
+                        &mut self.followups,
+                    ))
             {
                 let (packet_id, serial) = session.out.next_id();
                 let head = Head { dup: false, qos, retain: grant.retain, packet_id, sub_ids: &grant.sub_ids };
@@ -263,10 +277,15 @@ impl Plane {
             self.counters.drop(Drop::SlowConsumerQos0);
             return;
         }
-        if session.feed.pending_qos0 > 0 {
-            // Retained copies wait in the queue: a newer live one goes behind them.
+        // Retained copies wait in the queue, or what its tenant's rate holds back: a newer live one goes behind them.
+        let queued = session.feed.pending_qos0 > 0;
+        let held = conn.quota.out_limited
+            && !queued
+            && !deliver::take(&mut self.rates, conn, id, &item.parts, self.now.mono, &mut self.followups);
+        if queued || held {
             if session.feed.is_full(self.settings.queue_messages, self.settings.queue_bytes) {
-                self.counters.drop(Drop::SlowConsumerQos0);
+                let limited = conn.quota.out_waiting;
+                self.counters.drop(if limited { Drop::RateLimited } else { Drop::SlowConsumerQos0 });
                 return;
             }
             let (message, pos) = (item.message(), None);
@@ -329,6 +348,14 @@ impl Plane {
             }
             let shared = Arc::clone(&next.message);
             let parts = Outgoing::shared(&shared, next.pos).parts;
+            if next.qos > QoS::AtMostOnce && !session.out.has_room() {
+                return;
+            }
+            if conn.quota.out_limited
+                && !deliver::take(&mut self.rates, conn, id, &parts, self.now.mono, &mut self.followups)
+            {
+                return;
+            }
             if next.qos == QoS::AtMostOnce {
                 let head = Head {
                     dup: false,
@@ -344,9 +371,6 @@ impl Plane {
                 }
                 self.finish_front(id, if sent { None } else { Some(Drop::TooLargeForClient) });
                 continue;
-            }
-            if !session.out.has_room() {
-                return;
             }
             let reserve = next.qos == QoS::ExactlyOnce && session.persistent;
             let (packet_id, serial) = session.out.next_id();
@@ -443,6 +467,10 @@ impl Plane {
             packet_id: entry.packet_id,
             sub_ids: &entry.sub_ids,
         };
+        if dup && conn.quota.out_limited {
+            // Sent before it is counted: what is owed from an earlier connection does not wait.
+            deliver::charge(&mut self.rates, &parts, self.now.mono);
+        }
         if put_publish(conn, &parts, Some(&message), &head, self.now) {
             Plane::mark(&mut self.dirty, conn);
             self.counters.publish_out += 1;

@@ -3,7 +3,6 @@
 //! together at the end.
 
 use crate::codec::SubOptions;
-use crate::conn::handshake::shard_of;
 use crate::ids::{SessionId, SessionUid, TenantId};
 use crate::session::feed::Source;
 use crate::session::outflow::{Inflight, Stage};
@@ -61,8 +60,7 @@ impl Shard {
                 }
                 let Some(tenant) = self.tenants.get_mut(message.tenant.0 as usize) else { return };
                 let retained = Retained { partition, seq, message: Arc::clone(&message) };
-                tenant.retained.set(message.topic(), retained);
-                tenant.counters.retained = tenant.retained.len() as u64;
+                tenant.set_retained(message.topic(), retained);
             }
             Restored::End { head } => {
                 self.plane.head = head;
@@ -103,7 +101,7 @@ impl Shard {
         let end = rest.iter().position(|b| *b == 0).unwrap_or(rest.len());
         let client = core::str::from_utf8(&rest[..end]).ok()?;
         let tail = rest.get(end + 1..).unwrap_or_default();
-        if shard_of(tenant, client, self.shards, true) != self.me {
+        if self.shard_for(tenant, client) != self.me {
             return Some(());
         }
         let parts = self.restored.sessions.entry((tenant, Box::from(client))).or_default();
@@ -161,6 +159,10 @@ impl Shard {
         for (tenant, changes) in changes {
             self.announce(tenant, changes);
         }
+        let tenants: Vec<TenantId> = self.tenancy.registry.ids().collect();
+        for tenant in tenants {
+            self.report_use(tenant);
+        }
         // An empty announcement behind them: this is all that was restored here.
         let token = self.new_token();
         for peer in self.peers() {
@@ -170,6 +172,7 @@ impl Shard {
             let writes = orphans.into_iter().map(|key| Write::Delete { key, expect: Expect::Any }).collect();
             self.commit(Op::End { will: false }, writes, Durability::Stored);
         }
+        self.answer_early_asks();
         let ids: Vec<SessionId> =
             self.plane.sessions.iter().map(|(idx, generation, _)| SessionId { idx, generation }).collect();
         for id in ids {

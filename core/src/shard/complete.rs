@@ -49,8 +49,8 @@ impl Shard {
         }
         match op {
             Op::Connect(connecting) => self.connect_stored(*connecting, &result),
-            Op::Publish { conn, number, key, inbound } => {
-                self.publish_stored(conn, number, key, inbound, &result)
+            Op::Publish { conn, number, key, inbound, retained } => {
+                self.publish_stored(conn, number, key, inbound, retained, &result)
             }
             Op::Release { conn, session, packet_id } => {
                 self.release_stored(conn, session, packet_id, &result)
@@ -156,6 +156,7 @@ impl Shard {
                 self.send(group.leader, PeerMsg::GroupSettled { group, delivery, member, outcome });
             }
             Followup::Scan(session) => self.scans.wake(session),
+            Followup::Tokens(tenant) => self.tokens_missed(tenant),
         }
     }
 
@@ -190,6 +191,7 @@ impl Shard {
                 self.group_settled(group, delivery, member, outcome);
             }
             PeerMsg::GroupRecall { group, member } => self.group_recall(group, member),
+            PeerMsg::Quota(msg) => self.quota_msg(from, *msg),
             PeerMsg::SysReport { tenant, counters } => self.sys_report(from, tenant, *counters),
         }
     }

@@ -111,6 +111,8 @@ pub struct Shard {
     pub(crate) unheld: Vec<ConnId>,
     /// Admitted connections whose session is free again.
     pub(crate) readmit: Vec<(ConnId, Box<crate::conn::handshake::Admission>)>,
+    /// What waits for the word of a tenant's home shard about its limits.
+    pub(crate) asking: alloc::collections::BTreeMap<u64, crate::quota::Asking>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) moved: Vec<crate::ids::SessionId>,
     pub(crate) restoring: bool,
@@ -157,6 +159,7 @@ impl Shard {
                 head: Position::start(),
                 counters: Counters::default(),
                 followups: Vec::new(),
+                rates: Vec::new(),
             },
             tenants: Vec::new(),
             tenancy: Tenancy::default(),
@@ -173,6 +176,7 @@ impl Shard {
             own_mail: VecDeque::new(),
             unheld: Vec::new(),
             readmit: Vec::new(),
+            asking: alloc::collections::BTreeMap::new(),
             effects: Vec::new(),
             moved: Vec::new(),
             restoring: true,
@@ -214,10 +218,11 @@ impl Shard {
             Input::Tick => {}
             Input::Reconfigure { settings, tenancy } => {
                 let offline = core::mem::replace(&mut self.plane.settings, settings).offline;
-                self.take_tenancy(tenancy);
                 self.rules_version += 1;
+                let limited = self.has_offline_limits();
+                self.take_tenancy(tenancy);
                 self.refresh_rights();
-                if offline != self.plane.settings.offline {
+                if offline != self.plane.settings.offline || limited || self.has_offline_limits() {
                     self.offline_limits_changed();
                 }
             }
@@ -290,6 +295,20 @@ impl Shard {
         served.map(|t| (&*t.name, &t.counters))
     }
 
+    /// Name, limits and use of every tenant that was not removed, as this shard counts them.
+    pub fn tenant_usage(&self) -> impl Iterator<Item = (&str, crate::sys::TenantUsage)> {
+        self.tenancy.registry.ids().filter_map(|id| {
+            let tenant = self.tenants.get(id.0 as usize)?;
+            let mut hits = tenant.quota.as_ref().map(|q| q.hits.clone()).unwrap_or_default();
+            for (row, [enforced, observed]) in self.delivery_hits(id) {
+                hits.enforced[row as usize] += enforced;
+                hits.observed[row as usize] += observed;
+            }
+            let limits = tenant.quota.as_ref().map(|q| q.limits.clone()).unwrap_or_default();
+            Some((&*tenant.name, crate::sys::TenantUsage { limits, usage: self.usage(id), hits }))
+        })
+    }
+
     /// How much of everything there is: at the end of all sessions it must be all zeroes.
     #[must_use]
     pub fn census(&self) -> Census {
@@ -298,7 +317,7 @@ impl Shard {
             sessions: self.plane.sessions.len(),
             operations: self.ops.len(),
             gates: self.gates.len(),
-            tokens: self.tokens.len() + self.rejoining.len() + self.groups.waiting.len(),
+            tokens: self.tokens.len() + self.rejoining.len() + self.groups.waiting.len() + self.asking.len(),
             scans: self.scans.len(),
             groups: self.groups.slab.len() + self.groups.by_name.len(),
             work: self.work.len(),

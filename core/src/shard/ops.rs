@@ -3,7 +3,7 @@
 
 use crate::ask::Asked;
 use crate::conn::handshake::Admission;
-use crate::ids::{ConnId, OpId, SessionId};
+use crate::ids::{ConnId, OpId, SessionId, TenantId};
 use crate::session::will::Will;
 use crate::shard::slab::Slab;
 use crate::time::Mono;
@@ -29,6 +29,9 @@ pub(crate) struct InboundId {
     pub again: bool,
 }
 
+/// A retained publish that holds room among its tenant's retained messages: whose, and its topic.
+pub(crate) type HeldRoom = (TenantId, Box<str>);
+
 /// What an outstanding operation is for.
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -36,7 +39,13 @@ pub(crate) enum Op {
     Connect(Box<Connecting>),
     /// A publish of a client: `number` in its acknowledgement queue, or none for QoS 0. `key` is the
     /// (topic, QoS) whose later publishes must not overtake it.
-    Publish { conn: ConnId, number: Option<u64>, key: u64, inbound: Option<InboundId> },
+    Publish {
+        conn: ConnId,
+        number: Option<u64>,
+        key: u64,
+        inbound: Option<InboundId>,
+        retained: Option<HeldRoom>,
+    },
     /// PUBREL: the packet id leaves the store before PUBCOMP.
     Release { conn: ConnId, session: SessionId, packet_id: u16 },
     /// Part of a SUBACK's or UNSUBACK's gate.

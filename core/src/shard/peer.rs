@@ -4,6 +4,7 @@
 use crate::ids::{ConnId, SessionId, SessionUid, ShardIx, TenantId};
 use crate::message::{Message, QoS};
 use crate::publish::batch::RouteBatch;
+use crate::quota::ledger::QuotaMsg;
 use crate::store::position::{Partition, Position, Seq};
 use crate::topic::{CoarseKey, RetainedCursor};
 use alloc::boxed::Box;
@@ -229,6 +230,8 @@ pub enum PeerMsg {
         /// How.
         outcome: Settled,
     },
+    /// About the limits of a tenant that is spread over the shards.
+    Quota(Box<QuotaMsg>),
     /// Counters of a tenant on the sender's shard, for `$SYS` on its home shard.
     SysReport {
         /// Whose.

@@ -4,12 +4,13 @@
 use crate::authz::Denials;
 use crate::ids::{SessionId, ShardIx, TenantId};
 use crate::message::Message;
+use crate::quota::Quota;
 use crate::session::Sub;
 use crate::session::offline::FullSession;
 use crate::shard::Shard;
 use crate::shard::peer::{InterestChange, InterestKind};
 use crate::store::position::{Partition, Seq};
-use crate::sys::TenantCounters;
+use crate::sys::{TenantCounters, Usage};
 use crate::tenant::Tenancy;
 use crate::tenant::mount::TenantTopic;
 use crate::topic::{Interest, RetainedIndex, Subscriber, TopicIndex};
@@ -69,6 +70,12 @@ pub(crate) struct TenantState {
     pub denials: Option<Box<Denials>>,
     /// On the home shard: what every shard last reported.
     pub reports: BTreeMap<ShardIx, TenantCounters>,
+    /// It uses all shards; else it sits on one. Fixed for the life of the process.
+    pub spread: bool,
+    /// What its clients have here of what may be limited.
+    pub usage: Usage,
+    /// Its limits; `None` = it never had any.
+    pub quota: Option<Box<Quota>>,
 }
 
 impl TenantState {
@@ -88,6 +95,9 @@ impl TenantState {
             counters: TenantCounters::default(),
             denials: None,
             reports: BTreeMap::new(),
+            spread: true,
+            usage: Usage::default(),
+            quota: None,
         }
     }
 
@@ -151,9 +161,12 @@ impl Shard {
         let seeds = (self.hash_seed, self.interest_seed);
         for number in self.tenants.len() as u32..tenancy.registry.numbers() {
             let name = tenancy.registry.name(TenantId(number)).unwrap_or_default();
-            self.tenants.push(TenantState::new(name, seeds.0, seeds.1, self.shards));
+            let mut state = TenantState::new(name, seeds.0, seeds.1, self.shards);
+            state.spread = tenancy.registry.is_spread(TenantId(number));
+            self.tenants.push(state);
         }
         self.tenancy = tenancy;
+        self.take_limits();
     }
 
     /// The state of a mounted topic's tenant: the only way to an index is through the topic itself.
@@ -175,6 +188,12 @@ impl Shard {
     /// The shard that holds the tenant's retained messages and publishes its `$SYS`.
     pub(crate) fn home(&self, id: TenantId) -> ShardIx {
         crate::conn::handshake::shard_of(id, "", self.shards, false)
+    }
+
+    /// The shard of a tenant's client, or group, by its name.
+    pub(crate) fn shard_for(&self, id: TenantId, name: &str) -> ShardIx {
+        let spread = self.tenants.get(id.0 as usize).is_none_or(|t| t.spread);
+        crate::conn::handshake::shard_of(id, name, self.shards, spread)
     }
 
     /// Tells the other shards of changed interest. `Some(token)` if answers will come.
@@ -201,6 +220,7 @@ impl Shard {
     pub(crate) fn interest(&mut self, from: ShardIx, token: u64, changes: Vec<InterestChange>) {
         if changes.is_empty() {
             self.unheard.remove(&from);
+            self.answer_early_asks();
         }
         for change in changes {
             let Some(tenant) = self.tenants.get_mut(change.tenant.0 as usize) else { continue };

@@ -1,7 +1,7 @@
 //! The shard's timers: lazy entries on one wheel. Nothing is ever cancelled; whoever fires looks whether
 //! it is still due.
 
-use crate::ids::{ConnId, SessionId};
+use crate::ids::{ConnId, SessionId, TenantId};
 use crate::shard::Shard;
 use crate::time::Mono;
 
@@ -28,6 +28,8 @@ pub(crate) enum Timer {
     Backlog(SessionId),
     /// A member has been away long enough for its messages to move.
     Absence { group: (u32, u32), member: u64 },
+    /// Tokens for what waits on a tenant's rates.
+    Rates(TenantId),
 }
 
 /// How often overdue operations are looked for, ms.
@@ -108,6 +110,7 @@ impl Shard {
             Timer::Retry(session) => self.retry_store(session),
             Timer::Backlog(session) => self.backlog_due(session),
             Timer::Absence { group, member } => self.absence_due(group, member),
+            Timer::Rates(tenant) => self.rates_due(tenant),
         }
     }
 }

@@ -204,7 +204,12 @@ impl Shard {
                     // It may have come online since it asked.
                     self.tell_presence(member);
                 }
-                Some(_) => self.drop_subscription(member, &filter),
+                Some(_) => {
+                    // It was stored before its group could refuse it.
+                    let undo = self.filter_delete(member, &filter).into_iter().collect();
+                    self.drop_subscription(member, &filter);
+                    self.commit_end(undo);
+                }
                 // Unsubscribed or gone meanwhile.
                 None if ok => self.send(group.leader, PeerMsg::GroupLeave { group, member: member_ref }),
                 None => {}

@@ -14,6 +14,7 @@ use crate::store::key::Space;
 use crate::store::port::{Expect, Write};
 use crate::subscribe::gate::{Gate, GateKind, Stored};
 use crate::subscribe::scan::ScanRequest;
+use crate::tenant::limits::Row;
 use crate::topic::{self, Shared};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -41,7 +42,8 @@ impl Shard {
                 statement: "",
             });
         }
-        let bridge = self.plane.conn(id).is_some_and(|c| c.bridge);
+        let Some(conn) = self.plane.conn(id) else { return Ok(()) };
+        let (bridge, limited, tenant) = (conn.bridge, conn.quota.limited, conn.mount.tenant());
         let gate = Gate {
             kind: GateKind::Subscribe,
             conn: id,
@@ -63,9 +65,12 @@ impl Shard {
             let code = if pass.gate.codes.len() >= self.plane.settings.max_filters_per_subscribe as usize {
                 Reason::QUOTA_EXCEEDED
             } else {
-                self.subscribe_one(session, filter, options, sub_id, &mut pass)
+                self.subscribe_one(id, session, filter, options, sub_id, &mut pass)
             };
             pass.gate.codes.push(code.0);
+        }
+        if limited {
+            self.give_filters(id, tenant);
         }
         self.close_pass(session, pass);
         Ok(())
@@ -94,9 +99,10 @@ impl Shard {
     /// One filter of a SUBSCRIBE: the code for it.
     fn subscribe_one(
         &mut self,
+        conn: ConnId,
         id: SessionId,
         raw: &str,
-        options: SubOptions,
+        mut options: SubOptions,
         sub_id: u32,
         pass: &mut Pass,
     ) -> Reason {
@@ -116,6 +122,12 @@ impl Shard {
             return Reason::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED;
         }
         let max_filters = settings.max_filters_per_session as usize;
+        let limited = self.plane.conn(conn).filter(|c| c.quota.limited).map(|c| c.mount.tenant());
+        if let Some(tenant) = limited
+            && let Err(reason) = self.check_filter(tenant, filter, shared.is_some(), &mut options)
+        {
+            return reason;
+        }
         let serial = self.new_token();
         let head = self.plane.head.clone();
         let Some(session) = self.plane.session(id) else { return Reason::UNSPECIFIED_ERROR };
@@ -131,6 +143,13 @@ impl Shard {
         if existing.is_none() && session.subscriptions.len() >= max_filters {
             return Reason::QUOTA_EXCEEDED;
         }
+        let has = session.subscriptions.len() as u64;
+        if let Some(tenant) = limited.filter(|_| existing.is_none())
+            && !self.take_filter(conn, tenant, has)
+        {
+            return Reason::QUOTA_EXCEEDED;
+        }
+        let Some(session) = self.plane.session(id) else { return Reason::UNSPECIFIED_ERROR };
         // A filter that was there goes on where it is [MQTT-3.8.4-3]; a new one begins now.
         let start = existing.as_ref().filter(|e| e.is_durable()).map_or(head, |e| e.start.clone());
         let confirmed = existing.as_ref().is_some_and(|e| e.confirmed) || session.stored.revision.is_none();
@@ -398,6 +417,7 @@ impl Shard {
             }
         }
         self.announce(tenant_id, changes);
+        self.give(tenant_id, Row::Subscriptions, 1);
         self.scans.cancel_filter(id, filter);
         if let Some(group) = subscription.group {
             self.return_group_messages_of(id, Some(group));

@@ -273,9 +273,8 @@ impl Shard {
         });
         for name in expired {
             // [MQTT-3.3.2-5] for the stored copy: found dead, so buried.
-            state.retained.remove(&name);
+            state.remove_retained(&name);
         }
-        state.counters.retained = state.retained.len() as u64;
         let done = step == ScanStep::Done;
         self.send(from, PeerMsg::RetainedPage { token, cursor, entries, done });
     }

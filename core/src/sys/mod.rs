@@ -3,6 +3,7 @@
 pub(crate) mod topics;
 
 use crate::codec::Reason;
+use crate::tenant::limits::{LIMITS, Limit, Row, TenantLimits};
 
 /// Why a message that somebody may have expected was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,10 +31,14 @@ pub enum Drop {
     MatchBudget,
     /// The store held it, but found it damaged.
     StoreDamaged,
+    /// QoS 0 for a session whose queue is full because of its tenant's delivery rate.
+    RateLimited,
+    /// QoS 0 that its tenant may not retain.
+    RetainedLimit,
 }
 
 /// All reasons, in the order of their numbers.
-pub const DROPS: [(Drop, &str); 11] = [
+pub const DROPS: [(Drop, &str); 13] = [
     (Drop::OfflineQos0, "offline_qos0"),
     (Drop::SlowConsumerQos0, "slow_consumer_qos0"),
     (Drop::Expired, "expired"),
@@ -45,6 +50,8 @@ pub const DROPS: [(Drop, &str); 11] = [
     (Drop::GroupUnavailable, "group_unavailable"),
     (Drop::MatchBudget, "match_budget"),
     (Drop::StoreDamaged, "store_damaged"),
+    (Drop::RateLimited, "rate_limited"),
+    (Drop::RetainedLimit, "retained_limit"),
 ];
 
 /// Why a publish of QoS 1 or 2 was refused before anything was stored or delivered. Its publisher is told.
@@ -55,11 +62,16 @@ pub enum Refused {
     MatchBudget,
     /// An absent session that would get it has all that may be kept for it.
     OfflineFull,
+    /// Its tenant may not retain more.
+    RetainedLimit,
 }
 
 /// All reasons, in the order of their numbers.
-pub const REFUSALS: [(Refused, &str); 2] =
-    [(Refused::MatchBudget, "match_budget"), (Refused::OfflineFull, "offline_full")];
+pub const REFUSALS: [(Refused, &str); 3] = [
+    (Refused::MatchBudget, "match_budget"),
+    (Refused::OfflineFull, "offline_full"),
+    (Refused::RetainedLimit, "retained_limit"),
+];
 
 impl Refused {
     /// What an MQTT 5 publisher reads beside 0x97.
@@ -67,6 +79,7 @@ impl Refused {
         match self {
             Refused::MatchBudget => "too many filters match parts of this topic",
             Refused::OfflineFull => "the queue of an absent subscriber is full",
+            Refused::RetainedLimit => "the tenant has all the retained messages that it may have",
         }
     }
 
@@ -75,6 +88,7 @@ impl Refused {
         match self {
             Refused::MatchBudget => Drop::MatchBudget,
             Refused::OfflineFull => Drop::OfflineLimit,
+            Refused::RetainedLimit => Drop::RetainedLimit,
         }
     }
 }
@@ -219,4 +233,100 @@ pub struct TenantCounters {
     pub publish_bytes_in: u64,
     /// PUBLISH packets sent.
     pub publish_out: u64,
+}
+
+/// What a tenant's clients have of what may be limited, on one shard or on all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is a row of the table of limits")]
+pub struct Usage {
+    pub connections: u64,
+    pub persistent_sessions: u64,
+    pub subscriptions: u64,
+    pub shared_groups: u64,
+    pub retained_messages: u64,
+    pub retained_bytes: u64,
+}
+
+impl Usage {
+    /// Of a row, if it is counted here.
+    #[must_use]
+    pub const fn of(&self, row: Row) -> Option<u64> {
+        Some(match row {
+            Row::Connections => self.connections,
+            Row::PersistentSessions => self.persistent_sessions,
+            Row::Subscriptions => self.subscriptions,
+            Row::SharedGroups => self.shared_groups,
+            Row::RetainedMessages => self.retained_messages,
+            Row::RetainedBytes => self.retained_bytes,
+            _ => return None,
+        })
+    }
+
+    /// Adds what another shard has.
+    pub const fn add(&mut self, other: &Usage) {
+        self.connections += other.connections;
+        self.persistent_sessions += other.persistent_sessions;
+        self.subscriptions += other.subscriptions;
+        self.shared_groups += other.shared_groups;
+        self.retained_messages += other.retained_messages;
+        self.retained_bytes += other.retained_bytes;
+    }
+}
+
+/// How often a limit was met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hits {
+    /// By row: something was refused, shortened or made to wait.
+    pub enforced: [u64; LIMITS.len()],
+    /// By row: it would have been.
+    pub observed: [u64; LIMITS.len()],
+}
+
+impl Default for Hits {
+    fn default() -> Hits {
+        Hits { enforced: [0; LIMITS.len()], observed: [0; LIMITS.len()] }
+    }
+}
+
+impl Hits {
+    pub(crate) fn count(&mut self, row: Row, observe: bool) {
+        let counts = if observe { &mut self.observed } else { &mut self.enforced };
+        counts[row as usize] += 1;
+    }
+
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: &Hits) {
+        for (mine, theirs) in self.enforced.iter_mut().zip(other.enforced) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.observed.iter_mut().zip(other.observed) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// A tenant and its limits on one shard, as they are now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantUsage {
+    /// What is set.
+    pub limits: TenantLimits,
+    /// What there is.
+    pub usage: Usage,
+    /// How often limits were met.
+    pub hits: Hits,
+}
+
+impl TenantUsage {
+    /// Takes another shard's part of the same tenant in.
+    pub fn add(&mut self, other: &TenantUsage) {
+        self.limits.clone_from(&other.limits);
+        self.usage.add(&other.usage);
+        self.hits.add(&other.hits);
+    }
+
+    /// The limit of a row.
+    #[must_use]
+    pub fn limit(&self, row: Row) -> Option<Limit> {
+        self.limits.get(row)
+    }
 }

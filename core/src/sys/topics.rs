@@ -82,7 +82,7 @@ impl Shard {
         });
         let retained =
             Retained { partition: EMBEDDED, seq: Seq(0), message: alloc::sync::Arc::clone(&message) };
-        tenant.retained.set(&topic, retained);
+        tenant.set_retained(&topic, retained);
         self.route(&mut Outgoing::shared(&message, None));
     }
 }

@@ -48,11 +48,13 @@ pub struct Registry {
 struct Inner {
     /// By number; `None` = removed.
     names: Vec<Option<Box<str>>>,
+    /// By number: it uses all shards.
+    spread: Vec<bool>,
     by_name: BTreeMap<Box<str>, TenantId>,
 }
 
 impl Registry {
-    /// A registry of `names`, numbered in order.
+    /// A registry of `names`, numbered in order. Each uses all shards.
     ///
     /// # Errors
     /// The first name that is not acceptable, with the rule it breaks.
@@ -60,22 +62,43 @@ impl Registry {
         let mut inner = Inner::default();
         for name in names {
             check_name(name).map_err(|e| (Box::from(*name), e))?;
-            inner.add(name);
+            inner.add(name, true);
         }
         Ok(Registry { inner: Arc::new(inner) })
     }
 
-    /// This registry and `name`, under the next number; the same if it is there already.
+    /// The same, where each name says whether it uses all shards or sits on one.
+    ///
+    /// # Errors
+    /// The first name that is not acceptable, with the rule it breaks.
+    pub fn placed(names: &[(&str, bool)]) -> Result<Registry, (Box<str>, NameError)> {
+        let mut inner = Inner::default();
+        for (name, spread) in names {
+            check_name(name).map_err(|e| (Box::from(*name), e))?;
+            inner.add(name, *spread);
+        }
+        Ok(Registry { inner: Arc::new(inner) })
+    }
+
+    /// This registry and `name`, under the next number, on one shard; the same if it is there already.
     ///
     /// # Errors
     /// The rule that the name breaks.
     pub fn with(&self, name: &str) -> Result<Registry, NameError> {
+        self.with_placed(name, false)
+    }
+
+    /// The same, on all shards if `spread`.
+    ///
+    /// # Errors
+    /// The rule that the name breaks.
+    pub fn with_placed(&self, name: &str, spread: bool) -> Result<Registry, NameError> {
         check_name(name)?;
         if self.id(name).is_some() {
             return Ok(self.clone());
         }
         let mut inner = Inner::clone(&self.inner);
-        inner.add(name);
+        inner.add(name, spread);
         Ok(Registry { inner: Arc::new(inner) })
     }
 
@@ -93,6 +116,12 @@ impl Registry {
     #[must_use]
     pub fn id(&self, name: &str) -> Option<TenantId> {
         self.inner.by_name.get(name).copied()
+    }
+
+    /// Whether `id` uses all shards of the node, or sits on one. Never changes for a number.
+    #[must_use]
+    pub fn is_spread(&self, id: TenantId) -> bool {
+        self.inner.spread.get(id.0 as usize).copied().unwrap_or(true)
     }
 
     /// The name of `id`; `None` if it was removed.
@@ -116,9 +145,10 @@ impl Registry {
 
 impl Inner {
     /// The same name twice has one meaning: the first.
-    fn add(&mut self, name: &str) {
+    fn add(&mut self, name: &str, spread: bool) {
         let id = TenantId(self.names.len() as u32);
         self.names.push(Some(Box::from(name)));
+        self.spread.push(spread);
         self.by_name.entry(Box::from(name)).or_insert(id);
     }
 }

@@ -1,6 +1,7 @@
 //! All that a shard is told about tenants: who they are, and what holds for each. One value, so that a change is
 //! put in force whole or not at all.
 
+use crate::tenant::limits::Limits;
 use crate::tenant::registry::Registry;
 use crate::tenant::rules::Rules;
 
@@ -12,4 +13,6 @@ pub struct Tenancy {
     pub registry: Registry,
     /// Their access control lists.
     pub rules: Rules,
+    /// How much each may have.
+    pub limits: Limits,
 }

@@ -22,6 +22,6 @@ pub use filter::{check_filter, has_wildcard, matches};
 pub use index::{ListId, TopicIndex};
 pub use interest::{CoarseKey, Interest, TopicKeys};
 pub use list::Subscriber;
-pub use name::{Limits, TopicError, check_name};
+pub use name::{Limits, TopicError, check_name, measure};
 pub use retained::{RetainedCursor, RetainedIndex, ScanStep};
 pub use share::{Shared, split_share};

@@ -17,6 +17,12 @@ impl Default for Limits {
     }
 }
 
+/// Bytes and levels of a name or filter.
+#[must_use]
+pub fn measure(text: &str) -> (u64, u64) {
+    (text.len() as u64, text.bytes().filter(|b| *b == b'/').count() as u64 + 1)
+}
+
 /// Why a topic name or filter is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicError {

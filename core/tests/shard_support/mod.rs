@@ -21,7 +21,7 @@ use mast_core::store::port::{
     CommitResult, Committed, CommittedEntry, LogEntry, LogPage, LogRead, Read, ReadResult, Restored, Write,
 };
 use mast_core::store::position::{Partition, Position, Seq};
-use mast_core::sys::Counters;
+use mast_core::sys::{Counters, TenantUsage};
 use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::Registry;
 use mast_core::time::{Mono, Now, Wall};
@@ -168,7 +168,14 @@ impl Node {
                     revision: Seq(*revision),
                 })
                 .collect();
-            let retained = self.log.iter().filter(|e| e.append.retain).map(|e| Restored::Retained {
+            // The last of each topic, unless that took it away.
+            let mut last = BTreeMap::new();
+            for entry in self.log.iter().filter(|e| e.append.retain) {
+                let message = &entry.append.message;
+                last.insert((message.tenant, message.topic()), entry);
+            }
+            last.retain(|_, e| !e.append.message.payload().is_empty());
+            let retained = last.values().map(|e| Restored::Retained {
                 partition: PARTITION,
                 seq: e.seq,
                 message: Arc::clone(&e.append.message),
@@ -188,6 +195,20 @@ impl Node {
         self.versions.clear();
         self.inbox.clear();
         self.start(shards);
+    }
+
+    /// Starts anew with the tenants as they are now: their places are fixed for the life of a process.
+    pub fn restart_with_tenancy(&mut self) {
+        self.crash();
+    }
+
+    /// What the tenant of new clients uses, by shard.
+    pub fn usage(&self) -> Vec<TenantUsage> {
+        let name = self.tenancy.registry.name(self.tenant);
+        let of = |shard: &Shard| {
+            shard.tenant_usage().find(|(n, _)| Some(*n) == name).map(|(_, usage)| usage).unwrap_or_default()
+        };
+        self.shards.iter().map(of).collect()
     }
 
     /// New settings come into force on all shards.
@@ -460,7 +481,13 @@ impl Node {
     /// Gives a client whose handshake is over to its shard.
     pub fn admit(&mut self, version: Version, admission: Box<Admission>) -> Client {
         let shards = self.shards.len() as u16;
-        let shard = shard_of(admission.identity.tenant, &admission.client_id, shards, true).0;
+        let shard = shard_of(
+            admission.identity.tenant,
+            &admission.client_id,
+            shards,
+            self.tenancy.registry.is_spread(admission.identity.tenant),
+        )
+        .0;
         let slot =
             (0..).find(|slot| !self.versions.contains_key(&Client { shard, slot: *slot })).expect("a slot");
         let client = Client { shard, slot };

@@ -112,7 +112,7 @@ impl Control {
         let config = self.config.load();
         let settings = crate::engine::settings_of(&config);
         for mailbox in &self.mailboxes {
-            let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone() };
+            let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone(), ..Tenancy::default() };
             mailbox.push(Mail::Reconfigure(Box::new(settings.clone()), tenancy));
         }
     }

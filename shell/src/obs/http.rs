@@ -90,20 +90,23 @@ pub fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, HttpBindError>
         .collect()
 }
 
-/// Serves one socket until the task is dropped. Needs a tokio runtime.
-pub async fn serve(socket: TcpListener, router: Router) -> std::io::Result<()> {
-    axum::serve(tokio::net::TcpListener::from_std(socket)?, router).await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Limits, Place, Sources};
+    use crate::obs::http_door::HttpDoor;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn limits() -> Limits {
+        let sources = Sources { place: Place { is_root: true, ..Place::default() }, ..Sources::default() };
+        sources.load().unwrap_or_else(|e| panic!("{e}")).limits
+    }
 
     async fn ask(state: &HttpState, request: &str) -> String {
         let socket = bind(&[([127, 0, 0, 1], 0).into()]).expect("a free port").pop().expect("one socket");
         let address = socket.local_addr().expect("address");
-        let server = tokio::spawn(serve(socket, router(state.clone(), 1024)));
+        let door = HttpDoor::new(&limits());
+        let server = tokio::spawn(door.serve(socket, router(state.clone(), 1024)));
         let mut client = tokio::net::TcpStream::connect(address).await.expect("connect");
         let text = format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n");
         client.write_all(text.as_bytes()).await.expect("write");

@@ -103,6 +103,10 @@ pub fn open(
     }
     let state = State::open(files.clone(), counters.clone(), options.state_cache_bytes, !has_state)?;
     let loaded = state.load()?;
+    if let Some(lost) = loaded.segments.iter().find(|id| ids.binary_search(id).is_err()) {
+        let reason = "the file is missing, though the checkpoint names it".to_owned();
+        return Err(StoreError::Corrupt { place: files.describe(&name(*lost)), offset: 0, reason });
+    }
     let mut index = Index::new(options.entropy, shards, options.ring_bytes);
     for (tenant, seq) in &loaded.trimmed {
         let slot = index.tenants.slot(tenant);

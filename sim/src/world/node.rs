@@ -51,7 +51,8 @@ impl World {
 
     /// The tenants, and the rules of this time.
     pub(super) fn tenancy(&self) -> Tenancy {
-        Tenancy { registry: self.registry.clone(), rules: self.ledger.rights.rules(self.now, &self.registry) }
+        let rules = self.ledger.rights.rules(self.now, &self.registry);
+        Tenancy { registry: self.registry.clone(), rules, ..Tenancy::default() }
     }
 
     /// Starts the process: shards are made, then told what the store holds, in any order.
