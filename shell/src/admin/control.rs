@@ -2,21 +2,26 @@
 
 use super::problem::Problem;
 use super::records::{TenantObject, UserObject};
+use super::rules::{NODE, RulesObject, build};
 use super::state::State;
 use crate::accept::{Acceptor, InForce};
 use crate::auth::hash::StoredHash;
 use crate::auth::{AuthState, StoredUser};
 use crate::config::Config;
 use crate::driver::mailbox::{Mail, Mailbox};
+use crate::serve::OpenListener;
 use crate::store::StoreClient;
 use arc_swap::ArcSwap;
+use mast_core::authz::RuleList;
 use mast_core::ids::TenantId;
 use mast_core::store::key::Key;
 use mast_core::store::port::CommitResult;
 use mast_core::tenant::Tenancy;
 use mast_core::tenant::registry::{NameError, Registry};
-use std::collections::BTreeSet;
+use mast_core::tenant::rules::Rules;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinHandle;
 
 /// The tenants of the node.
 #[derive(Debug, Default)]
@@ -38,6 +43,8 @@ pub struct Control {
     config: ArcSwap<Config>,
     tenants: Mutex<Tenants>,
     auth: Arc<AuthState>,
+    /// Rules that are kept in the store, by tenant; those of the node under [`NODE`].
+    rules: ArcSwap<BTreeMap<String, Arc<RuleList>>>,
     store: StoreClient,
     acceptor: Arc<Acceptor>,
     mailboxes: Vec<Arc<Mailbox>>,
@@ -67,7 +74,15 @@ impl Control {
         let tenants = Tenants { all: registry, closed };
         acceptor.authenticator.set_tenants(tenants.served());
         let config = ArcSwap::new(Arc::clone(config));
-        Control { config, tenants: Mutex::new(tenants), auth, store, acceptor, mailboxes }
+        Control {
+            config,
+            tenants: Mutex::new(tenants),
+            auth,
+            rules: ArcSwap::default(),
+            store,
+            acceptor,
+            mailboxes,
+        }
     }
 
     fn tenants(&self) -> MutexGuard<'_, Tenants> {
@@ -93,13 +108,50 @@ impl Control {
     /// Tells all shards the settings, the tenants and their rules as they are now.
     pub fn tell_shards(&self) {
         let registry = self.tenants().served();
-        let rules = self.auth.rules(&registry);
+        let rules = self.rules(&registry);
         let config = self.config.load();
         let settings = crate::engine::settings_of(&config);
         for mailbox in &self.mailboxes {
             let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone(), ..Tenancy::default() };
             mailbox.push(Mail::Reconfigure(Box::new(settings.clone()), tenancy));
         }
+    }
+
+    /// The rules of the files, and those that are kept in the store.
+    fn rules(&self, registry: &Registry) -> Rules {
+        let mut rules = self.auth.rules(registry);
+        for (of, list) in self.rules.load().iter() {
+            if self.rules_owned_by_file(of).is_err() {
+                continue;
+            }
+            if of == NODE {
+                rules.set_node(Some(Arc::clone(list)));
+            } else if let Some(id) = registry.id(of) {
+                rules.give_ordered(id, Arc::clone(list));
+            }
+        }
+        rules
+    }
+
+    /// Takes over the lists of rules that are kept in the store.
+    pub fn set_rules(&self, lists: &[RulesObject]) -> Result<(), Problem> {
+        let built = lists.iter().map(|list| Ok((list.of.clone(), build(&list.of, &list.rules)?)));
+        self.rules.store(Arc::new(built.collect::<Result<_, Problem>>()?));
+        Ok(())
+    }
+
+    /// Refuses changes of a list of rules that the configuration sets.
+    ///
+    /// # Errors
+    /// Names the file and the key.
+    pub fn rules_owned_by_file(&self, of: &str) -> Result<(), Problem> {
+        let config = self.config.load();
+        let key = match of {
+            NODE if config.rules.node.is_some() => "[[rule]]".to_owned(),
+            of if config.rules.tenants.contains_key(of) => format!("[[tenant.{of}.rule]]"),
+            _ => return Ok(()),
+        };
+        Err(Problem::of_file("this list of rules", &key, config.file.as_deref()))
     }
 
     /// Puts a configuration in force; its new tenants come in. Those that it names no more stay until a restart.
@@ -150,6 +202,16 @@ impl Control {
         self.store.set_tenants(&tenants.all);
     }
 
+    /// Starts the accept loops of a listener.
+    pub fn listen(&self, open: OpenListener) -> std::io::Result<Vec<JoinHandle<()>>> {
+        self.acceptor.listen(open)
+    }
+
+    /// Whether there are users with passwords.
+    pub fn has_passwords(&self) -> bool {
+        self.auth.passwords().is_some()
+    }
+
     /// The number of a tenant, served or not.
     pub fn id_of(&self, name: &str) -> Option<TenantId> {
         self.tenants().all.id(name)
@@ -184,6 +246,8 @@ impl Control {
                 name: user.name.clone(),
                 hash,
                 client_id: user.client_id.clone(),
+                attributes: user.attributes.clone(),
+                superuser: user.superuser,
             });
         }
         self.auth.set_stored(list)

@@ -8,17 +8,21 @@
 pub mod api;
 pub mod control;
 pub mod desk;
+pub mod doors;
 pub mod ending;
 pub mod problem;
 pub mod records;
+pub mod rules;
 pub mod state;
 pub mod tokens;
 pub mod write;
 
 use self::control::Control;
 use self::desk::Desk;
+use self::doors::Doors;
 use self::problem::Problem;
 use self::records::{AuditObject, MarkObject, Object, TokenObject, UserObject, encode, key, key_of};
+use self::rules::RulesObject;
 use self::state::{Kept, Kind, State};
 use self::write::Writer;
 use crate::driver::clock::Clock;
@@ -40,6 +44,7 @@ pub struct Admin {
     writer: Writer,
     pub desk: Desk,
     pub control: Control,
+    pub doors: Doors,
     clock: Clock,
     /// Held by the task that makes a change.
     changing: tokio::sync::Mutex<()>,
@@ -172,6 +177,7 @@ impl Admin {
             writer,
             desk,
             control,
+            doors: Doors::default(),
             clock,
             changing: tokio::sync::Mutex::new(()),
         }
@@ -261,9 +267,18 @@ impl Admin {
         }
     }
 
+    /// Puts the rules in force as they are now: all shards judge by them when this is over.
+    pub async fn apply_rules(self: &Arc<Admin>) -> Result<(), Problem> {
+        let lists: Vec<RulesObject> = self.state().rules.values().map(|kept| kept.value.clone()).collect();
+        self.control.set_rules(&lists)?;
+        self.control.tell_shards();
+        self.settle().await
+    }
+
     /// What has to be done once the shards run: the first token, and what a crash interrupted.
     pub async fn begin(self: &Arc<Admin>) -> Result<(), Problem> {
         self.apply_users().await?;
+        self.apply_rules().await?;
         self.bootstrap().await?;
         let ending: Vec<String> = {
             let state = self.state();

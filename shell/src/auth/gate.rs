@@ -12,6 +12,7 @@ use mast_core::{
     time::{Now, Wall},
 };
 
+use super::state::Profile;
 use super::{AuthState, KeyedRate, Login, jwt::Token};
 use crate::{
     config::{Authenticator, Limits},
@@ -169,8 +170,9 @@ impl LoginGate {
             Login::Accepted(tenant) => {
                 let tenant = tenant.map(|t| t.to_string());
                 let profile = tenant.as_deref().and_then(|tenant| auth.profile(tenant, user));
-                let client_id = profile.and_then(|profile| profile.client_id);
-                Some(Ok(User { name: user.to_owned(), tenant, client_id, ..User::default() }))
+                let Profile { client_id, claims } = profile.unwrap_or_default();
+                let name = user.to_owned();
+                Some(Ok(User { name, tenant, client_id, claims, ..User::default() }))
             }
             Login::Refused => Some(Err(Denial::BadUserNameOrPassword)),
             Login::Unknown => None,
