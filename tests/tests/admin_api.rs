@@ -393,3 +393,53 @@ fn listeners_open_and_close_while_running_and_are_there_after_a_kill() {
     anonymous.ping();
     api.delete("/api/v1/listeners/extra").is(404, "missing");
 }
+
+#[test]
+fn limits_are_set_by_name_hold_at_once_and_survive_a_kill() {
+    let mut broker = broker();
+    let api = Api::first(&broker);
+    with_tenant(&api, "acme", "ann");
+    with_tenant(&api, "globex", "gus");
+    let base = "/api/v1/tenants/acme/limits";
+    let names = api.get(base).items("name");
+    assert!(names.iter().any(|n| n == "connections"), "{names:?}");
+    let limit = format!("{base}/connections");
+    assert_eq!(api.get(&limit).ok()["value"], serde_json::Value::Null);
+    api.put(&limit, &json!({ "value": 1 })).ok();
+    let mut ann = login(&broker, "ann", "c1");
+    assert_eq!(refused(&broker, "ann", "c2"), 0x97);
+    login(&broker, "gus", "c2").ping();
+    broker.crash();
+    let mut again = login(&broker, "ann", "c1");
+    assert_eq!(refused(&broker, "ann", "c2"), 0x97);
+    api.put(&limit, &json!({ "value": 1, "observe": true })).ok();
+    login(&broker, "ann", "c2").ping();
+    again.ping();
+    api.put(&limit, &json!({ "value": -1 })).is(400, "body");
+    api.put(&format!("{base}/max_qos"), &json!({ "value": 3 })).is(422, "invalid");
+    api.put(&format!("{base}/nothing"), &json!({ "value": 3 })).is(404, "missing");
+    api.of_tenant("acme").put(&limit, &json!({ "value": 9 })).is(403, "scope");
+    api.delete(&limit).ok();
+    api.delete(&limit).is(404, "missing");
+    drop(std::mem::replace(&mut ann, again));
+}
+
+#[test]
+fn the_metrics_of_a_tenant_are_for_its_token_and_tenants_beyond_the_bound_are_summed_up() {
+    let broker = Broker::with("[limits]\nmax_tenant_labels = 2\n");
+    let api = Api::first(&broker);
+    for name in ["acme", "globex", "initech"] {
+        api.post("/api/v1/tenants", &json!({ "name": name })).ok();
+    }
+    let own = api.of_tenant("initech").get("/metrics");
+    assert_eq!(own.status, 200);
+    assert!(own.text.contains("mast_tenant_connections{tenant=\"initech\"} 0"), "{}", own.text);
+    assert!(!own.text.contains("acme") && !own.text.contains("mast_connects_total"), "{}", own.text);
+    broker.until("the counters of all tenants", || {
+        let text = broker.http("/metrics").unwrap_or_default().1;
+        text.contains("tenant=\"acme\"")
+            && text.contains("tenant=\"_other\"")
+            && !text.contains("tenant=\"initech\"")
+    });
+    assert!(api.get("/metrics").text.contains("tenant=\"_other\""), "a global token sees all");
+}

@@ -1,7 +1,7 @@
 //! What puts the objects of administration in force: tells the store, the shards, the acceptors and authentication.
 
 use super::problem::Problem;
-use super::records::{TenantObject, UserObject};
+use super::records::{LimitObject, TenantObject, UserObject};
 use super::rules::{NODE, RulesObject, build};
 use super::state::State;
 use crate::accept::{Acceptor, InForce};
@@ -17,11 +17,15 @@ use mast_core::ids::TenantId;
 use mast_core::store::key::Key;
 use mast_core::store::port::CommitResult;
 use mast_core::tenant::Tenancy;
+use mast_core::tenant::limits::{Limit, Limits, TenantLimits};
 use mast_core::tenant::registry::{NameError, Registry};
 use mast_core::tenant::rules::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
+
+/// Tenants use all shards of the node: it is by this that acceptors find the shard of a client.
+const SPREAD: bool = true;
 
 /// The tenants of the node.
 #[derive(Debug, Default)]
@@ -45,6 +49,8 @@ pub struct Control {
     auth: Arc<AuthState>,
     /// Rules that are kept in the store, by tenant; those of the node under [`NODE`].
     rules: ArcSwap<BTreeMap<String, Arc<RuleList>>>,
+    /// Limits that are kept in the store, by tenant.
+    limits: ArcSwap<BTreeMap<String, TenantLimits>>,
     store: StoreClient,
     acceptor: Arc<Acceptor>,
     mailboxes: Vec<Arc<Mailbox>>,
@@ -55,7 +61,7 @@ pub fn registry_of(config: &Config, state: &State) -> Result<Registry, (String, 
     let made = state.tenants.values().map(|kept| kept.value.name.as_str());
     let mut registry = Registry::default();
     for name in config.tenants.iter().map(String::as_str).chain(made) {
-        registry = registry.with(name).map_err(|error| (name.to_owned(), error))?;
+        registry = registry.with_placed(name, SPREAD).map_err(|error| (name.to_owned(), error))?;
     }
     Ok(registry)
 }
@@ -79,6 +85,7 @@ impl Control {
             tenants: Mutex::new(tenants),
             auth,
             rules: ArcSwap::default(),
+            limits: ArcSwap::default(),
             store,
             acceptor,
             mailboxes,
@@ -108,11 +115,12 @@ impl Control {
     /// Tells all shards the settings, the tenants and their rules as they are now.
     pub fn tell_shards(&self) {
         let registry = self.tenants().served();
-        let rules = self.rules(&registry);
+        let (rules, limits) = (self.rules(&registry), self.limits(&registry));
         let config = self.config.load();
         let settings = crate::engine::settings_of(&config);
         for mailbox in &self.mailboxes {
-            let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone(), ..Tenancy::default() };
+            let tenancy =
+                Tenancy { registry: registry.clone(), rules: rules.clone(), limits: limits.clone() };
             mailbox.push(Mail::Reconfigure(Box::new(settings.clone()), tenancy));
         }
     }
@@ -138,6 +146,30 @@ impl Control {
         let built = lists.iter().map(|list| Ok((list.of.clone(), build(&list.of, &list.rules)?)));
         self.rules.store(Arc::new(built.collect::<Result<_, Problem>>()?));
         Ok(())
+    }
+
+    /// Takes over the limits that are kept in the store.
+    pub fn set_limits(&self, limits: &[LimitObject]) {
+        let mut tenants: BTreeMap<String, TenantLimits> = BTreeMap::new();
+        for kept in limits {
+            let limit = Limit { value: kept.value, observe: kept.observe };
+            let own = tenants.entry(kept.tenant.clone()).or_default();
+            if let Err(bad) = own.set(&kept.name, Some(limit)) {
+                tracing::error!(tenant = kept.tenant, limit = kept.name, "not in force: {}", bad.0);
+            }
+        }
+        self.limits.store(Arc::new(tenants));
+    }
+
+    /// The limits of all tenants.
+    fn limits(&self, registry: &Registry) -> Limits {
+        let mut limits = Limits::default();
+        for (tenant, own) in self.limits.load().iter() {
+            if let Some(id) = registry.id(tenant) {
+                limits.give(id, own.clone());
+            }
+        }
+        limits
     }
 
     /// Refuses changes of a list of rules that the configuration sets.
@@ -168,7 +200,7 @@ impl Control {
 
     fn enter(&self, name: &str) {
         let mut tenants = self.tenants();
-        if let Ok(all) = tenants.all.with(name) {
+        if let Ok(all) = tenants.all.with_placed(name, SPREAD) {
             self.store.set_tenants(&all);
             tenants.all = all;
         }
@@ -210,6 +242,11 @@ impl Control {
     /// Whether there are users with passwords.
     pub fn has_passwords(&self) -> bool {
         self.auth.passwords().is_some()
+    }
+
+    /// Whether a tenant uses all shards, or sits on one.
+    pub fn is_spread(&self, id: TenantId) -> bool {
+        self.tenants().all.is_spread(id)
     }
 
     /// The number of a tenant, served or not.

@@ -2,7 +2,7 @@
 //! that it is ending until nothing is left, so a crash in between only makes it begin again.
 
 use super::doors::DoorObject;
-use super::records::{Object, TenantObject, TokenObject, UserObject};
+use super::records::{LimitObject, Object, TenantObject, TokenObject, UserObject};
 use super::rules::RulesObject;
 use super::state::Kind;
 use super::{Admin, Batch, SELF};
@@ -52,6 +52,7 @@ async fn end(admin: &Arc<Admin>, name: &str) -> Result<(), Problem> {
             {
                 let state = admin.state();
                 all_of::<UserObject>(&mut batch, &state, &name);
+                all_of::<LimitObject>(&mut batch, &state, &name);
                 all_of::<RulesObject>(&mut batch, &state, &name);
                 for kept in state.of_tenant::<DoorObject>(&name) {
                     admin.doors.close(&kept.value.name);
@@ -65,7 +66,8 @@ async fn end(admin: &Arc<Admin>, name: &str) -> Result<(), Problem> {
                 admin.control.drop_tenant(id);
             }
             admin.apply_users().await?;
-            admin.apply_rules().await
+            admin.apply_rules().await?;
+            admin.apply_limits().await
         })
         .await
 }

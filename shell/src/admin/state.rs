@@ -2,7 +2,7 @@
 
 use super::doors::DoorObject;
 use super::records::{
-    AuditObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
+    AuditObject, LimitObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
 };
 use super::rules::RulesObject;
 use crate::store::AdminRecord;
@@ -26,6 +26,7 @@ pub struct State {
     pub users: Table<UserObject>,
     pub rules: Table<RulesObject>,
     pub listeners: Table<DoorObject>,
+    pub limits: Table<LimitObject>,
     pub tokens: Table<TokenObject>,
     pub marks: Table<MarkObject>,
     pub audit: Table<AuditObject>,
@@ -67,6 +68,7 @@ kinds! {
     UserObject => users,
     RulesObject => rules,
     DoorObject => listeners,
+    LimitObject => limits,
     TokenObject => tokens,
     MarkObject => marks,
     AuditObject => audit,

@@ -31,7 +31,7 @@ pub struct Access {
 #[derive(Debug, Args)]
 pub struct Of {
     /// Tenant; else MAST_TENANT, or `default`.
-    #[arg(short, long)]
+    #[arg(short, long, global = true)]
     tenant: Option<String>,
 }
 
@@ -214,7 +214,7 @@ pub struct RuleArgs {
     #[command(flatten)]
     access: Access,
     /// Rules of this tenant; without, those of the node.
-    #[arg(short, long)]
+    #[arg(short, long, global = true)]
     tenant: Option<String>,
     #[command(subcommand)]
     command: RuleCommand,
