@@ -126,7 +126,8 @@ impl AllInOne {
             log_limit: common.log_limit,
             clock: common.clock,
         });
-        crate::obs::broker::register(&metrics, &handles, &client, &auth);
+        let labels = config.limits.max_tenant_labels;
+        crate::obs::broker::register(&metrics, &handles, &client, &auth, labels);
         acceptor.admission.register(&metrics);
         acceptor.failures.register(&metrics);
         let log_limit = Arc::clone(&acceptor.log_limit);
@@ -416,6 +417,7 @@ impl Engine for AllInOne {
         for listener in self.closed_doors.drain(..) {
             self.loops.extend(self.acceptor.listen(listener).map_err(|e| e.to_string())?);
         }
+        self.context.admin.open_doors();
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();
         let shards = self.mailboxes.clone();
@@ -452,6 +454,7 @@ impl Engine for AllInOne {
     }
 
     async fn drain(&mut self) {
+        self.context.admin.doors.close_all();
         for accept in self.loops.drain(..) {
             accept.abort();
         }

@@ -137,11 +137,15 @@ pub fn run<E: Engine + Send + 'static>(
         let listeners = open_listeners(&config, &tls)?;
         banner::starts(&config);
         let doors = banner::doors(&listeners);
-        let state =
-            HttpState { metrics: metrics.clone(), health: health.clone(), token: config.admin.token.clone() };
-        let max_body = usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX);
         let api = Door::default();
-        let router = http::router(state, Arc::clone(&api), max_body);
+        let state = HttpState {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            token: config.admin.token.clone(),
+            door: Arc::clone(&api),
+        };
+        let max_body = usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX);
+        let router = http::router(state, max_body);
         let door = HttpDoor::new(&config.limits);
         door.register(&metrics);
         for socket in admin {

@@ -291,3 +291,155 @@ fn the_description_of_the_api_needs_a_token() {
     assert!(document["openapi"].as_str().is_some_and(|v| v.starts_with("3.1")));
     assert!(document["paths"]["/api/v1/tenants/{tenant}/users"]["post"].is_object());
 }
+
+#[test]
+fn rules_are_in_force_when_the_answer_comes_and_denials_name_them() {
+    let mut broker = broker();
+    let api = Api::first(&broker);
+    with_tenant(&api, "acme", "ann");
+    with_tenant(&api, "globex", "gus");
+    let rules = "/api/v1/tenants/acme/rules";
+    assert_eq!(api.get(rules).ok(), json!({ "rules": [], "revision": 0 }));
+    let list = json!({ "rules": [
+        { "name": "own", "effect": "allow", "action": "all", "topics": ["d/%u/#", "s/${site}/#"] },
+        { "name": "rest", "effect": "deny", "action": "all" },
+    ] });
+    let mut ann = login(&broker, "ann", "c1");
+    assert!(ann.publish("other", "x", 1) < 0x80);
+    let revision = api.put(rules, &list).ok()["revision"].to_string();
+    assert_eq!(ann.publish("other", "x", 1), 0x87);
+    assert!(ann.publish("d/ann/x", "x", 1) < 0x80);
+    assert!(
+        login(&broker, "gus", "c1").publish("other", "x", 1) < 0x80,
+        "of the other tenant nothing changed"
+    );
+    let denied = api.get("/api/v1/tenants/acme/denied");
+    assert_eq!((denied.items("topic"), denied.items("client")), (vec!["other".into()], vec!["c1".into()]));
+    assert!(denied.text.contains("rest"), "{denied:?}");
+    assert!(api.get("/api/v1/tenants/globex/denied").items("topic").is_empty());
+    broker.crash();
+    let mut ann = login(&broker, "ann", "c1");
+    assert_eq!(ann.publish("other", "x", 1), 0x87, "rules survive a kill");
+    // Attributes and superusers.
+    assert_eq!(ann.publish("s/north/x", "x", 1), 0x87);
+    api.patch("/api/v1/tenants/acme/users/ann", &json!({ "attributes": { "site": "north" } })).ok();
+    let mut ann = login(&broker, "ann", "c1");
+    assert!(ann.publish("s/north/x", "x", 1) < 0x80);
+    api.patch("/api/v1/tenants/acme/users/ann", &json!({ "superuser": true })).ok();
+    let mut ann = login(&broker, "ann", "c1");
+    assert!(ann.publish("other", "x", 1) < 0x80);
+    // What cannot be used changes nothing.
+    let shadow = json!({ "rules": [
+        { "name": "all", "effect": "allow", "action": "all" },
+        { "name": "late", "effect": "deny", "action": "publish" },
+    ] });
+    api.put(rules, &shadow).is(422, "invalid");
+    api.put(
+        rules,
+        &json!({ "rules": [{ "name": "x", "effect": "allow", "action": "all", "topics": ["a/#/b"] }] }),
+    )
+    .is(422, "invalid");
+    api.put(rules, &json!({ "rules": [{ "name": "x", "effect": "maybe", "action": "all" }] }))
+        .is(400, "body");
+    assert_eq!(api.get(rules).ok()["revision"].to_string(), revision);
+    let acme = api.of_tenant("acme");
+    acme.get("/api/v1/rules").is(403, "scope");
+    acme.get("/api/v1/tenants/globex/rules").is(404, "missing");
+    // Rules of the node come first, and bind superusers too where they deny.
+    let node =
+        json!({ "rules": [{ "name": "no-x", "effect": "deny", "action": "publish", "topics": ["x/#"] }] });
+    api.put("/api/v1/rules", &node).ok();
+    assert_eq!(ann.publish("x/1", "x", 1), 0x87);
+    api.delete("/api/v1/rules").ok();
+    assert!(ann.publish("x/1", "x", 1) < 0x80);
+    api.delete(rules).ok();
+    api.delete(rules).is(404, "missing");
+}
+
+#[test]
+fn listeners_open_and_close_while_running_and_are_there_after_a_kill() {
+    let mut broker = broker();
+    let api = Api::first(&broker);
+    with_tenant(&api, "acme", "ann");
+    assert_eq!(api.get("/api/v1/listeners").items("owner"), ["file"]);
+    api.delete("/api/v1/listeners/main").is(409, "owned_by_file");
+    let ip = broker.address().ip().to_string();
+    let door = |name: &str, port: u16| json!({ "name": name, "kind": "mqtt", "bind": [ip], "port": port, "tenant": "acme", "allow_anonymous": true });
+    let open = |broker: &Broker| std::net::TcpStream::connect(broker.at(1999)).is_ok();
+    assert!(!open(&broker));
+    api.post("/api/v1/listeners", &door("extra", 1999)).ok();
+    api.post("/api/v1/listeners", &door("extra", 1998)).is(409, "exists");
+    api.post("/api/v1/listeners", &door("main", 1998)).is(409, "exists");
+    api.post("/api/v1/listeners", &door("taken", 1883)).is(409, "cannot_listen");
+    api.post("/api/v1/listeners", &door("none", 0)).is(422, "invalid");
+    let mut missing = door("tls", 1997);
+    missing["tls"] = json!({ "cert": "/nowhere.crt", "key": "/nowhere.key" });
+    api.post("/api/v1/listeners", &missing).is(422, "invalid");
+    assert!(open(&broker));
+    broker.crash();
+    let stream = std::net::TcpStream::connect(broker.at(1999)).expect("the listener is there again");
+    let mut anonymous = Connect::v5("anon").open_on(stream);
+    anonymous.ping();
+    assert_eq!(api.get("/api/v1/tenants/acme/sessions").items("client"), ["anon"]);
+    assert_eq!(api.get("/api/v1/listeners").items("owner"), ["store", "file"]);
+    let on = api.get("/api/v1/authenticators").ok();
+    assert!(
+        on["items"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|a| a["name"] == "password" && a["on"] == true))
+    );
+    api.delete("/api/v1/listeners/extra").ok();
+    broker.until("the listener to be closed", || !open(&broker));
+    anonymous.ping();
+    api.delete("/api/v1/listeners/extra").is(404, "missing");
+}
+
+#[test]
+fn limits_are_set_by_name_hold_at_once_and_survive_a_kill() {
+    let mut broker = broker();
+    let api = Api::first(&broker);
+    with_tenant(&api, "acme", "ann");
+    with_tenant(&api, "globex", "gus");
+    let base = "/api/v1/tenants/acme/limits";
+    let names = api.get(base).items("name");
+    assert!(names.iter().any(|n| n == "connections"), "{names:?}");
+    let limit = format!("{base}/connections");
+    assert_eq!(api.get(&limit).ok()["value"], serde_json::Value::Null);
+    api.put(&limit, &json!({ "value": 1 })).ok();
+    let mut ann = login(&broker, "ann", "c1");
+    assert_eq!(refused(&broker, "ann", "c2"), 0x97);
+    login(&broker, "gus", "c2").ping();
+    broker.crash();
+    let mut again = login(&broker, "ann", "c1");
+    assert_eq!(refused(&broker, "ann", "c2"), 0x97);
+    api.put(&limit, &json!({ "value": 1, "observe": true })).ok();
+    login(&broker, "ann", "c2").ping();
+    again.ping();
+    api.put(&limit, &json!({ "value": -1 })).is(400, "body");
+    api.put(&format!("{base}/max_qos"), &json!({ "value": 3 })).is(422, "invalid");
+    api.put(&format!("{base}/nothing"), &json!({ "value": 3 })).is(404, "missing");
+    api.of_tenant("acme").put(&limit, &json!({ "value": 9 })).is(403, "scope");
+    api.delete(&limit).ok();
+    api.delete(&limit).is(404, "missing");
+    drop(std::mem::replace(&mut ann, again));
+}
+
+#[test]
+fn the_metrics_of_a_tenant_are_for_its_token_and_tenants_beyond_the_bound_are_summed_up() {
+    let broker = Broker::with("[limits]\nmax_tenant_labels = 2\n");
+    let api = Api::first(&broker);
+    for name in ["acme", "globex", "initech"] {
+        api.post("/api/v1/tenants", &json!({ "name": name })).ok();
+    }
+    let own = api.of_tenant("initech").get("/metrics");
+    assert_eq!(own.status, 200);
+    assert!(own.text.contains("mast_tenant_connections{tenant=\"initech\"} 0"), "{}", own.text);
+    assert!(!own.text.contains("acme") && !own.text.contains("mast_connects_total"), "{}", own.text);
+    broker.until("the counters of all tenants", || {
+        let text = broker.http("/metrics").unwrap_or_default().1;
+        text.contains("tenant=\"acme\"")
+            && text.contains("tenant=\"_other\"")
+            && !text.contains("tenant=\"initech\"")
+    });
+    assert!(api.get("/metrics").text.contains("tenant=\"_other\""), "a global token sees all");
+}

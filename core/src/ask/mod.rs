@@ -5,6 +5,7 @@
 mod read;
 mod tenant;
 
+use crate::authz::Denied;
 use crate::codec::{Reason, SubOptions, Version};
 use crate::ids::{ConnId, SessionId, TenantId};
 use crate::message::Message;
@@ -108,6 +109,11 @@ pub enum Ask {
         /// Whose.
         tenant: TenantId,
     },
+    /// What clients of the tenant were denied on this shard. Answered with [`Answer::Denials`].
+    Denials {
+        /// Whose.
+        tenant: TenantId,
+    },
     /// A piece of a tenant's end: disconnects clients, ends sessions without their wills, removes retained messages.
     /// Asked again and again until nothing is left; only of a tenant whose clients are not let in any more. Answered,
     /// once what it did is stored, with [`Answer::Left`].
@@ -158,6 +164,8 @@ pub enum Answer {
     },
     /// Counters.
     Usage(Box<TenantCounters>),
+    /// What was denied, in no order that matters.
+    Denials(Vec<Denied>),
     /// What is left of an ending tenant here.
     Left {
         /// Sessions, and on the home shard retained messages.
@@ -247,6 +255,13 @@ impl Shard {
             Ask::RemoveRetained { tenant, topic } => self.remove_retained(token, tenant, &topic),
             Ask::Usage { tenant } => Some(match self.tenant(tenant) {
                 Some(tenant) => Answer::Usage(Box::new(tenant.counters.clone())),
+                None => Answer::Missing,
+            }),
+            Ask::Denials { tenant } => Some(match self.tenant(tenant) {
+                Some(tenant) => {
+                    let denials = tenant.denials.iter().flat_map(|denials| denials.iter());
+                    Answer::Denials(denials.cloned().collect())
+                }
                 None => Answer::Missing,
             }),
             Ask::EndTenant { tenant } => self.end_tenant(token, tenant),

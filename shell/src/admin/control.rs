@@ -1,22 +1,31 @@
 //! What puts the objects of administration in force: tells the store, the shards, the acceptors and authentication.
 
 use super::problem::Problem;
-use super::records::{TenantObject, UserObject};
+use super::records::{LimitObject, TenantObject, UserObject};
+use super::rules::{NODE, RulesObject, build};
 use super::state::State;
 use crate::accept::{Acceptor, InForce};
 use crate::auth::hash::StoredHash;
 use crate::auth::{AuthState, StoredUser};
 use crate::config::Config;
 use crate::driver::mailbox::{Mail, Mailbox};
+use crate::serve::OpenListener;
 use crate::store::StoreClient;
 use arc_swap::ArcSwap;
+use mast_core::authz::RuleList;
 use mast_core::ids::TenantId;
 use mast_core::store::key::Key;
 use mast_core::store::port::CommitResult;
 use mast_core::tenant::Tenancy;
+use mast_core::tenant::limits::{Limit, Limits, TenantLimits};
 use mast_core::tenant::registry::{NameError, Registry};
-use std::collections::BTreeSet;
+use mast_core::tenant::rules::Rules;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinHandle;
+
+/// Tenants use all shards of the node: it is by this that acceptors find the shard of a client.
+const SPREAD: bool = true;
 
 /// The tenants of the node.
 #[derive(Debug, Default)]
@@ -38,6 +47,10 @@ pub struct Control {
     config: ArcSwap<Config>,
     tenants: Mutex<Tenants>,
     auth: Arc<AuthState>,
+    /// Rules that are kept in the store, by tenant; those of the node under [`NODE`].
+    rules: ArcSwap<BTreeMap<String, Arc<RuleList>>>,
+    /// Limits that are kept in the store, by tenant.
+    limits: ArcSwap<BTreeMap<String, TenantLimits>>,
     store: StoreClient,
     acceptor: Arc<Acceptor>,
     mailboxes: Vec<Arc<Mailbox>>,
@@ -48,7 +61,7 @@ pub fn registry_of(config: &Config, state: &State) -> Result<Registry, (String, 
     let made = state.tenants.values().map(|kept| kept.value.name.as_str());
     let mut registry = Registry::default();
     for name in config.tenants.iter().map(String::as_str).chain(made) {
-        registry = registry.with(name).map_err(|error| (name.to_owned(), error))?;
+        registry = registry.with_placed(name, SPREAD).map_err(|error| (name.to_owned(), error))?;
     }
     Ok(registry)
 }
@@ -67,7 +80,16 @@ impl Control {
         let tenants = Tenants { all: registry, closed };
         acceptor.authenticator.set_tenants(tenants.served());
         let config = ArcSwap::new(Arc::clone(config));
-        Control { config, tenants: Mutex::new(tenants), auth, store, acceptor, mailboxes }
+        Control {
+            config,
+            tenants: Mutex::new(tenants),
+            auth,
+            rules: ArcSwap::default(),
+            limits: ArcSwap::default(),
+            store,
+            acceptor,
+            mailboxes,
+        }
     }
 
     fn tenants(&self) -> MutexGuard<'_, Tenants> {
@@ -93,13 +115,75 @@ impl Control {
     /// Tells all shards the settings, the tenants and their rules as they are now.
     pub fn tell_shards(&self) {
         let registry = self.tenants().served();
-        let rules = self.auth.rules(&registry);
+        let (rules, limits) = (self.rules(&registry), self.limits(&registry));
         let config = self.config.load();
         let settings = crate::engine::settings_of(&config);
         for mailbox in &self.mailboxes {
-            let tenancy = Tenancy { registry: registry.clone(), rules: rules.clone(), ..Tenancy::default() };
+            let tenancy =
+                Tenancy { registry: registry.clone(), rules: rules.clone(), limits: limits.clone() };
             mailbox.push(Mail::Reconfigure(Box::new(settings.clone()), tenancy));
         }
+    }
+
+    /// The rules of the files, and those that are kept in the store.
+    fn rules(&self, registry: &Registry) -> Rules {
+        let mut rules = self.auth.rules(registry);
+        for (of, list) in self.rules.load().iter() {
+            if self.rules_owned_by_file(of).is_err() {
+                continue;
+            }
+            if of == NODE {
+                rules.set_node(Some(Arc::clone(list)));
+            } else if let Some(id) = registry.id(of) {
+                rules.give_ordered(id, Arc::clone(list));
+            }
+        }
+        rules
+    }
+
+    /// Takes over the lists of rules that are kept in the store.
+    pub fn set_rules(&self, lists: &[RulesObject]) -> Result<(), Problem> {
+        let built = lists.iter().map(|list| Ok((list.of.clone(), build(&list.of, &list.rules)?)));
+        self.rules.store(Arc::new(built.collect::<Result<_, Problem>>()?));
+        Ok(())
+    }
+
+    /// Takes over the limits that are kept in the store.
+    pub fn set_limits(&self, limits: &[LimitObject]) {
+        let mut tenants: BTreeMap<String, TenantLimits> = BTreeMap::new();
+        for kept in limits {
+            let limit = Limit { value: kept.value, observe: kept.observe };
+            let own = tenants.entry(kept.tenant.clone()).or_default();
+            if let Err(bad) = own.set(&kept.name, Some(limit)) {
+                tracing::error!(tenant = kept.tenant, limit = kept.name, "not in force: {}", bad.0);
+            }
+        }
+        self.limits.store(Arc::new(tenants));
+    }
+
+    /// The limits of all tenants.
+    fn limits(&self, registry: &Registry) -> Limits {
+        let mut limits = Limits::default();
+        for (tenant, own) in self.limits.load().iter() {
+            if let Some(id) = registry.id(tenant) {
+                limits.give(id, own.clone());
+            }
+        }
+        limits
+    }
+
+    /// Refuses changes of a list of rules that the configuration sets.
+    ///
+    /// # Errors
+    /// Names the file and the key.
+    pub fn rules_owned_by_file(&self, of: &str) -> Result<(), Problem> {
+        let config = self.config.load();
+        let key = match of {
+            NODE if config.rules.node.is_some() => "[[rule]]".to_owned(),
+            of if config.rules.tenants.contains_key(of) => format!("[[tenant.{of}.rule]]"),
+            _ => return Ok(()),
+        };
+        Err(Problem::of_file("this list of rules", &key, config.file.as_deref()))
     }
 
     /// Puts a configuration in force; its new tenants come in. Those that it names no more stay until a restart.
@@ -116,7 +200,7 @@ impl Control {
 
     fn enter(&self, name: &str) {
         let mut tenants = self.tenants();
-        if let Ok(all) = tenants.all.with(name) {
+        if let Ok(all) = tenants.all.with_placed(name, SPREAD) {
             self.store.set_tenants(&all);
             tenants.all = all;
         }
@@ -148,6 +232,21 @@ impl Control {
         tenants.closed.remove(&id);
         tenants.all = tenants.all.without(id);
         self.store.set_tenants(&tenants.all);
+    }
+
+    /// Starts the accept loops of a listener.
+    pub fn listen(&self, open: OpenListener) -> std::io::Result<Vec<JoinHandle<()>>> {
+        self.acceptor.listen(open)
+    }
+
+    /// Whether there are users with passwords.
+    pub fn has_passwords(&self) -> bool {
+        self.auth.passwords().is_some()
+    }
+
+    /// Whether a tenant uses all shards, or sits on one.
+    pub fn is_spread(&self, id: TenantId) -> bool {
+        self.tenants().all.is_spread(id)
     }
 
     /// The number of a tenant, served or not.
@@ -184,6 +283,8 @@ impl Control {
                 name: user.name.clone(),
                 hash,
                 client_id: user.client_id.clone(),
+                attributes: user.attributes.clone(),
+                superuser: user.superuser,
             });
         }
         self.auth.set_stored(list)

@@ -76,9 +76,14 @@ impl Desk {
         answer.map_err(|_| Silent)?.map_err(|_| Silent)
     }
 
-    /// Asks the shard that has a client.
-    pub async fn ask_of(&self, tenant: TenantId, client: &str, ask: Ask) -> Result<Answered, Silent> {
-        self.ask(shard_of(tenant, client, self.shards(), true), ask).await
+    /// Asks the shard that has a client of a tenant, which uses all shards (`spread`) or sits on one.
+    pub async fn ask_of(
+        &self,
+        (tenant, spread): (TenantId, bool),
+        client: &str,
+        ask: Ask,
+    ) -> Result<Answered, Silent> {
+        self.ask(shard_of(tenant, client, self.shards(), spread), ask).await
     }
 
     /// Asks the shard that holds a tenant's retained messages.

@@ -1,7 +1,9 @@
 //! The end of a tenant: its clients are disconnected, and all that was kept of it goes. The record of the tenant says
 //! that it is ending until nothing is left, so a crash in between only makes it begin again.
 
-use super::records::{Object, TenantObject, TokenObject, UserObject};
+use super::doors::DoorObject;
+use super::records::{LimitObject, Object, TenantObject, TokenObject, UserObject};
+use super::rules::RulesObject;
 use super::state::Kind;
 use super::{Admin, Batch, SELF};
 use crate::admin::problem::Problem;
@@ -50,6 +52,12 @@ async fn end(admin: &Arc<Admin>, name: &str) -> Result<(), Problem> {
             {
                 let state = admin.state();
                 all_of::<UserObject>(&mut batch, &state, &name);
+                all_of::<LimitObject>(&mut batch, &state, &name);
+                all_of::<RulesObject>(&mut batch, &state, &name);
+                for kept in state.of_tenant::<DoorObject>(&name) {
+                    admin.doors.close(&kept.value.name);
+                }
+                all_of::<DoorObject>(&mut batch, &state, &name);
                 all_of::<TokenObject>(&mut batch, &state, &name);
                 all_of::<TenantObject>(&mut batch, &state, &name);
             }
@@ -57,7 +65,9 @@ async fn end(admin: &Arc<Admin>, name: &str) -> Result<(), Problem> {
             if let Some(id) = admin.control.id_of(&name) {
                 admin.control.drop_tenant(id);
             }
-            admin.apply_users().await
+            admin.apply_users().await?;
+            admin.apply_rules().await?;
+            admin.apply_limits().await
         })
         .await
 }
@@ -94,7 +104,8 @@ async fn end_on(admin: &Arc<Admin>, shard: ShardIx, tenant: TenantId) -> Result<
             | Answer::Session(_)
             | Answer::Subscriptions { .. }
             | Answer::Retained { .. }
-            | Answer::Usage(_) => return Err(Problem::slow()),
+            | Answer::Usage(_)
+            | Answer::Denials(_) => return Err(Problem::slow()),
         }
     }
 }

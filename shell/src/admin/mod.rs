@@ -8,21 +8,29 @@
 pub mod api;
 pub mod control;
 pub mod desk;
+pub mod doors;
 pub mod ending;
 pub mod eviction;
 pub mod problem;
 pub mod records;
+pub mod rules;
 pub mod state;
 pub mod tokens;
 pub mod write;
 
 use self::control::Control;
 use self::desk::Desk;
+use self::doors::Doors;
 use self::problem::Problem;
-use self::records::{AuditObject, MarkObject, Object, TokenObject, UserObject, encode, key, key_of};
+use self::records::{
+    AuditObject, LimitObject, MarkObject, Object, TokenObject, UserObject, encode, key, key_of,
+};
+use self::rules::RulesObject;
 use self::state::{Kept, Kind, State};
 use self::write::Writer;
 use crate::driver::clock::Clock;
+use mast_core::ask::Ask;
+use mast_core::ids::TenantId;
 use mast_core::store::port::{CommitResult, Expect, Write};
 use serde_json::Value;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,6 +49,7 @@ pub struct Admin {
     writer: Writer,
     pub desk: Desk,
     pub control: Control,
+    pub doors: Doors,
     clock: Clock,
     /// Held by the task that makes a change.
     changing: tokio::sync::Mutex<()>,
@@ -173,6 +182,7 @@ impl Admin {
             writer,
             desk,
             control,
+            doors: Doors::default(),
             clock,
             changing: tokio::sync::Mutex::new(()),
         }
@@ -246,6 +256,16 @@ impl Admin {
         }
     }
 
+    /// Asks the shard that has a client.
+    pub async fn ask_of(
+        &self,
+        tenant: TenantId,
+        client: &str,
+        ask: Ask,
+    ) -> Result<desk::Answered, desk::Silent> {
+        self.desk.ask_of((tenant, self.control.is_spread(tenant)), client, ask).await
+    }
+
     /// Waits until all shards have taken in what they were told.
     pub async fn settle(&self) -> Result<(), Problem> {
         self.desk.ask_all(&mast_core::ask::Ask::Fence).await.map(|_| ()).map_err(|_| Problem::slow())
@@ -262,9 +282,27 @@ impl Admin {
         }
     }
 
+    /// Puts the rules in force as they are now: all shards judge by them when this is over.
+    pub async fn apply_rules(self: &Arc<Admin>) -> Result<(), Problem> {
+        let lists: Vec<RulesObject> = self.state().rules.values().map(|kept| kept.value.clone()).collect();
+        self.control.set_rules(&lists)?;
+        self.control.tell_shards();
+        self.settle().await
+    }
+
+    /// Puts the limits in force as they are now.
+    pub async fn apply_limits(self: &Arc<Admin>) -> Result<(), Problem> {
+        let limits: Vec<LimitObject> = self.state().limits.values().map(|kept| kept.value.clone()).collect();
+        self.control.set_limits(&limits);
+        self.control.tell_shards();
+        self.settle().await
+    }
+
     /// What has to be done once the shards run: the first token, and what a crash interrupted.
     pub async fn begin(self: &Arc<Admin>) -> Result<(), Problem> {
         self.apply_users().await?;
+        self.apply_rules().await?;
+        self.apply_limits().await?;
         self.bootstrap().await?;
         let ending: Vec<String> = {
             let state = self.state();

@@ -93,6 +93,29 @@ impl Object for UserObject {
     }
 }
 
+/// A limit of a tenant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LimitObject {
+    pub tenant: String,
+    /// As the table of limits calls it.
+    pub name: String,
+    pub value: u64,
+    /// It only counts.
+    pub observe: bool,
+}
+
+impl Object for LimitObject {
+    const KIND: &'static str = "limit";
+
+    fn name(&self) -> Vec<String> {
+        vec![self.tenant.clone(), self.name.clone()]
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant)
+    }
+}
+
 /// A token for this API.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenObject {

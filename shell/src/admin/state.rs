@@ -1,8 +1,10 @@
 //! All objects of administration in memory, as the store holds them.
 
+use super::doors::DoorObject;
 use super::records::{
-    AuditObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
+    AuditObject, LimitObject, MarkObject, Object, TenantObject, TokenObject, UserObject, decode, kind_of,
 };
+use super::rules::RulesObject;
 use crate::store::AdminRecord;
 use std::collections::BTreeMap;
 
@@ -22,6 +24,9 @@ pub type Table<T> = BTreeMap<Vec<String>, Kept<T>>;
 pub struct State {
     pub tenants: Table<TenantObject>,
     pub users: Table<UserObject>,
+    pub rules: Table<RulesObject>,
+    pub listeners: Table<DoorObject>,
+    pub limits: Table<LimitObject>,
     pub tokens: Table<TokenObject>,
     pub marks: Table<MarkObject>,
     pub audit: Table<AuditObject>,
@@ -61,6 +66,9 @@ macro_rules! kinds {
 kinds! {
     TenantObject => tenants,
     UserObject => users,
+    RulesObject => rules,
+    DoorObject => listeners,
+    LimitObject => limits,
     TokenObject => tokens,
     MarkObject => marks,
     AuditObject => audit,

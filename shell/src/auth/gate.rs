@@ -17,6 +17,7 @@ use super::{
     AuthState, KeyedRate, Login,
     http::{HttpLogin, wire::Asked},
     jwt::Token,
+    state::Profile,
 };
 use crate::{
     config::{Authenticator, Limits},
@@ -240,8 +241,9 @@ impl LoginGate {
             Login::Accepted(tenant) => {
                 let tenant = tenant.map(|t| t.to_string());
                 let profile = tenant.as_deref().and_then(|tenant| auth.profile(tenant, user));
-                let client_id = profile.and_then(|profile| profile.client_id);
-                Some(Ok(User { name: user.to_owned(), tenant, client_id, ..User::default() }))
+                let Profile { client_id, claims } = profile.unwrap_or_default();
+                let name = user.to_owned();
+                Some(Ok(User { name, tenant, client_id, claims, ..User::default() }))
             }
             Login::Refused => Some(Err(Denial::BadUserNameOrPassword)),
             Login::Unknown => None,

@@ -6,7 +6,10 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mast_core::tenant::{registry::Registry, rules::Rules};
+use mast_core::{
+    conn::handshake::{Attributes, Claims},
+    tenant::{registry::Registry, rules::Rules},
+};
 
 use super::{
     acl_file::AclFileError,
@@ -46,6 +49,10 @@ pub struct StoredUser {
     pub hash: StoredHash,
     /// What its client id must match, with `*` for any text and `%u` for its name.
     pub client_id: Option<String>,
+    /// For the placeholders and conditions of rules.
+    pub attributes: BTreeMap<String, String>,
+    /// Rules of its tenant don't bind it.
+    pub superuser: bool,
 }
 
 /// What a user that is kept in the store is bound to.
@@ -53,6 +60,8 @@ pub struct StoredUser {
 pub struct Profile {
     /// What its client id must match, with `*` for any text.
     pub client_id: Option<String>,
+    /// What rules may ask about.
+    pub claims: Claims,
 }
 
 /// Users from both sources.
@@ -201,9 +210,13 @@ impl AuthState {
         let mut profiles = HashMap::new();
         let mut tenants: BTreeMap<Arc<str>, Vec<(String, StoredHash)>> = BTreeMap::new();
         for user in users {
-            if let Some(pattern) = user.client_id {
-                let client_id = Some(pattern.replace("%u", &user.name));
-                profiles.insert((user.tenant.to_string(), user.name.clone()), Profile { client_id });
+            if user.client_id.is_some() || user.superuser || !user.attributes.is_empty() {
+                let client_id = user.client_id.map(|pattern| pattern.replace("%u", &user.name));
+                let attributes: Attributes =
+                    user.attributes.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+                let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
+                let claims = Claims { superuser: user.superuser, attributes, ..Claims::default() };
+                profiles.insert((user.tenant.to_string(), user.name.clone()), Profile { client_id, claims });
             }
             tenants.entry(user.tenant).or_default().push((user.name, user.hash));
         }

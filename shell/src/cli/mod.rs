@@ -76,6 +76,10 @@ enum Command {
     User(Box<admin::UserArgs>),
     /// List, make and revoke tokens of the API.
     Token(admin::TokenArgs),
+    /// List and replace rules; what was denied by them.
+    Rule(admin::RuleArgs),
+    /// List, open and close listeners.
+    Listener(Box<admin::ListenerArgs>),
     /// List sessions, disconnect clients, delete sessions.
     Session(admin::SessionArgs),
     /// List, read and delete retained messages.
@@ -227,6 +231,8 @@ fn run(cli: Cli, serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> Result<
         Command::Tenant(args) => admin::tenant(args),
         Command::User(args) => admin::user(*args),
         Command::Token(args) => admin::token(args),
+        Command::Rule(args) => admin::rule(args),
+        Command::Listener(args) => admin::listener(*args),
         Command::Session(args) => admin::session(args),
         Command::Retained(args) => admin::retained(args),
         Command::Audit(args) => admin::audit(args),

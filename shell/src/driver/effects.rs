@@ -107,6 +107,7 @@ impl Driver {
             | Answer::Subscriptions { .. }
             | Answer::Retained { .. }
             | Answer::Usage(_)
+            | Answer::Denials(_)
             | Answer::Left { .. } => Vec::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! The HTTP endpoint of administration: `/metrics`, `/livez`, `/readyz`, and the API under `/api/v1`.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -11,7 +12,7 @@ use axum::{
 };
 use subtle::ConstantTimeEq;
 
-use crate::admin::api::{self, wire::Door};
+use crate::admin::api::{self, wire, wire::Door};
 
 use super::{
     health::Health,
@@ -25,10 +26,13 @@ pub struct HttpState {
     pub health: Health,
     /// Bearer token for `/metrics`.
     pub token: Option<String>,
+    /// Where administration is.
+    pub door: Door,
 }
 
 /// The routes, those of administration among them.
-pub fn router(state: HttpState, door: Door, max_body: usize) -> Router {
+pub fn router(state: HttpState, max_body: usize) -> Router {
+    let door = Arc::clone(&state.door);
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "alive\n" }))
@@ -39,6 +43,17 @@ pub fn router(state: HttpState, door: Door, max_body: usize) -> Router {
 }
 
 async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    // A token of the API: one of a tenant shows that tenant's series, a global one all.
+    if let Ok(caller) = wire::caller(&state.door, &headers) {
+        let text = match &caller.tenant {
+            Some(tenant) => api::tenants::metrics(&caller.admin, tenant).await,
+            None => Ok(state.metrics.render()),
+        };
+        return match text {
+            Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+            Err(problem) => problem.into_response(),
+        };
+    }
     if let Some(token) = &state.token {
         let given = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
         let right = given.is_some_and(|g| bool::from(g.ct_eq(token.as_bytes())));
@@ -91,7 +106,7 @@ mod tests {
         let socket = bind(&[([127, 0, 0, 1], 0).into()]).expect("a free port").pop().expect("one socket");
         let address = socket.local_addr().expect("address");
         let door = HttpDoor::new(&limits());
-        let server = tokio::spawn(door.serve(socket, router(state.clone(), Door::default(), 1024)));
+        let server = tokio::spawn(door.serve(socket, router(state.clone(), 1024)));
         let mut client = tokio::net::TcpStream::connect(address).await.expect("connect");
         let text = format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n");
         client.write_all(text.as_bytes()).await.expect("write");
@@ -103,7 +118,12 @@ mod tests {
 
     #[tokio::test]
     async fn readiness_follows_the_components() {
-        let state = HttpState { metrics: Metrics::default(), health: Health::default(), token: None };
+        let state = HttpState {
+            metrics: Metrics::default(),
+            health: Health::default(),
+            token: None,
+            door: Door::default(),
+        };
         let store = state.health.register("store");
         let answer = ask(&state, "GET /readyz HTTP/1.1").await;
         assert!(
@@ -118,7 +138,12 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_ask_for_the_token_if_there_is_one() {
-        let mut state = HttpState { metrics: Metrics::default(), health: Health::default(), token: None };
+        let mut state = HttpState {
+            metrics: Metrics::default(),
+            health: Health::default(),
+            token: None,
+            door: Door::default(),
+        };
         super::super::process::register(&state.metrics, "n1");
         let answer = ask(&state, "GET /metrics HTTP/1.1").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("mast_build_info"), "{answer}");

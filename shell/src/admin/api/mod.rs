@@ -2,7 +2,10 @@
 //! another's answers as if it did not exist.
 
 pub mod audit;
+pub mod limits;
+pub mod listeners;
 pub mod retained;
+pub mod rules;
 pub mod sessions;
 pub mod tenants;
 pub mod tokens;
@@ -26,6 +29,10 @@ use wire::{Caller, Door, answer};
     paths(
         tenants::list, tenants::create, tenants::read, tenants::change, tenants::delete, tenants::usage,
         users::list, users::create, users::read, users::change, users::delete,
+        rules::read_node, rules::write_node, rules::delete_node, rules::read, rules::write, rules::delete,
+        rules::denied,
+        listeners::list, listeners::create, listeners::delete, listeners::authenticators,
+        limits::list, limits::read, limits::write, limits::delete,
         tokens::list, tokens::create, tokens::revoke,
         audit::list,
         sessions::list, sessions::read, sessions::delete, sessions::disconnect, sessions::subscriptions,
@@ -63,6 +70,14 @@ pub fn router(door: Door) -> Router {
         .route(&at("/subscriptions"), get(sessions::all_subscriptions))
         .route(&at("/retained"), get(retained::list))
         .route(&at("/retained/message"), get(retained::read).delete(retained::delete))
+        .route("/api/v1/rules", get(rules::read_node).put(rules::write_node).delete(rules::delete_node))
+        .route(&at("/rules"), get(rules::read).put(rules::write).delete(rules::delete))
+        .route(&at("/limits"), get(limits::list))
+        .route(&at("/limits/{name}"), get(limits::read).put(limits::write).delete(limits::delete))
+        .route(&at("/denied"), get(rules::denied))
+        .route("/api/v1/listeners", get(listeners::list).post(listeners::create))
+        .route("/api/v1/listeners/{name}", axum::routing::delete(listeners::delete))
+        .route("/api/v1/authenticators", get(listeners::authenticators))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/api/v1/tokens/{id}", axum::routing::delete(tokens::revoke))
         .route("/api/v1/audit", get(audit::list))

@@ -223,7 +223,7 @@ pub async fn list(
 
 async fn one(admin: &Admin, tenant: TenantId, client: &str) -> Result<SessionView, Problem> {
     let ask = Ask::Session { tenant, client: client.into() };
-    match admin.desk.ask_of(tenant, client, ask).await.map_err(|_| Problem::slow())? {
+    match admin.ask_of(tenant, client, ask).await.map_err(|_| Problem::slow())? {
         (Answer::Session(info), peers) => Ok(view(&info, peers.first().map_or("", |peer| peer))),
         _ => Err(Problem::missing("session")),
     }
@@ -266,7 +266,7 @@ pub async fn disconnect(
     note(&caller, "disconnect", &tenant, &client).await?;
     let reason = Reason::ADMINISTRATIVE_ACTION;
     let ask = Ask::Disconnect { tenant: id, client: client.as_str().into(), reason };
-    match caller.admin.desk.ask_of(id, &client, ask).await.map_err(|_| Problem::slow())?.0 {
+    match caller.admin.ask_of(id, &client, ask).await.map_err(|_| Problem::slow())?.0 {
         Answer::Done => Ok(done()),
         _ => Err(Problem::new(
             409,
@@ -290,7 +290,7 @@ pub async fn delete(
     one(&caller.admin, id, &client).await?;
     note(&caller, "delete", &tenant, &client).await?;
     let ask = Ask::EndSession { tenant: id, client: client.as_str().into() };
-    match caller.admin.desk.ask_of(id, &client, ask).await.map_err(|_| Problem::slow())?.0 {
+    match caller.admin.ask_of(id, &client, ask).await.map_err(|_| Problem::slow())?.0 {
         Answer::Done => Ok(done()),
         Answer::Busy => Err(Problem::new(
             409,
@@ -312,7 +312,7 @@ async fn subscriptions_of(
 ) -> Result<(Vec<SubscriptionView>, bool), Problem> {
     let ask =
         Ask::Subscriptions { tenant, client: client.into(), after: after.map(Into::into), max: size as u32 };
-    match admin.desk.ask_of(tenant, client, ask).await.map_err(|_| Problem::slow())?.0 {
+    match admin.ask_of(tenant, client, ask).await.map_err(|_| Problem::slow())?.0 {
         Answer::Subscriptions { subscriptions, more } => {
             Ok((subscriptions.iter().map(|info| subscription_view(client, info)).collect(), more))
         }

@@ -4,6 +4,8 @@ use super::wire::{Body, Caller, Names, Page, Params, Part, answer, answer_of, ch
 use crate::admin::problem::Problem;
 use crate::admin::records::{TenantObject, UserObject};
 use crate::admin::{Admin, ending};
+use crate::obs::Metrics;
+use crate::obs::broker::{add_tenant, tenant_samples};
 use axum::response::Response;
 use mast_core::ask::{Answer, Ask};
 use mast_core::sys::TenantCounters;
@@ -260,6 +262,21 @@ pub async fn usage(caller: Caller, Names(name): Names<String>) -> Result<Respons
     (sum.log_bytes, sum.log_messages) = caller.admin.control.log_of(id);
     sum.users = caller.admin.state().of_tenant::<UserObject>(&name).count() as u64;
     Ok(answer(200, &sum))
+}
+
+/// The metrics of one tenant, as a scrape with a token of that tenant gets them.
+pub async fn metrics(admin: &Admin, name: &str) -> Result<String, Problem> {
+    let id = admin.control.tenant(name).ok_or_else(|| Problem::missing("tenant"))?;
+    let answers = admin.desk.ask_all(&Ask::Usage { tenant: id }).await.map_err(|_| Problem::slow())?;
+    let mut sum = TenantCounters::default();
+    for reply in answers {
+        if let Answer::Usage(counters) = reply {
+            add_tenant(&mut sum, &counters);
+        }
+    }
+    let (own, name) = (Metrics::default(), name.to_owned());
+    own.register(move |out| tenant_samples(&name, &sum, out));
+    Ok(own.render())
 }
 
 fn add(sum: &mut Usage, counters: &TenantCounters) {

@@ -31,7 +31,7 @@ pub struct Access {
 #[derive(Debug, Args)]
 pub struct Of {
     /// Tenant; else MAST_TENANT, or `default`.
-    #[arg(short, long)]
+    #[arg(short, long, global = true)]
     tenant: Option<String>,
 }
 
@@ -207,6 +207,73 @@ enum RetainedCommand {
     Get { topic: String },
     /// Delete a retained message.
     Delete { topic: String },
+}
+
+#[derive(Debug, Args)]
+pub struct RuleArgs {
+    #[command(flatten)]
+    access: Access,
+    /// Rules of this tenant; without, those of the node.
+    #[arg(short, long, global = true)]
+    tenant: Option<String>,
+    #[command(subcommand)]
+    command: RuleCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RuleCommand {
+    /// The rules in their order.
+    List,
+    /// Put the rules of a JSON file ({"rules": [...]}) in place of the former ones; `-` is the standard input.
+    Set { file: PathBuf },
+    /// Remove all of them.
+    Delete,
+    /// What clients of the tenant were denied, and by which rule.
+    Denied,
+}
+
+#[derive(Debug, Args)]
+pub struct ListenerArgs {
+    #[command(flatten)]
+    access: Access,
+    #[command(subcommand)]
+    command: ListenerCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ListenerCommand {
+    /// All listeners.
+    List,
+    /// Open a listener.
+    Create {
+        name: String,
+        /// IP address; may be repeated.
+        #[arg(long, required = true)]
+        bind: Vec<String>,
+        #[arg(long)]
+        port: u16,
+        /// MQTT in WebSocket.
+        #[arg(long)]
+        ws: bool,
+        /// Tenant of all its clients.
+        #[arg(short, long)]
+        tenant: Option<String>,
+        #[arg(long)]
+        allow_anonymous: bool,
+        /// Certificate file, on the broker's machine.
+        #[arg(long, requires = "key")]
+        cert: Option<String>,
+        /// Key file, on the broker's machine.
+        #[arg(long, requires = "cert")]
+        key: Option<String>,
+        /// File of the authorities of client certificates.
+        #[arg(long, requires = "cert")]
+        client_ca: Option<String>,
+    },
+    /// Close a listener; who came in by it stays.
+    Delete { name: String },
+    /// The authenticators, and which listeners ask them.
+    Authenticators,
 }
 
 #[derive(Debug, Args)]
@@ -485,6 +552,77 @@ pub fn retained(args: RetainedArgs) -> Result<(), Failure> {
             print(&bytes)
         }
         RetainedCommand::Delete { topic } => job.send("DELETE", &at(&topic), None),
+    }
+}
+
+pub fn rule(args: RuleArgs) -> Result<(), Failure> {
+    let job = args.access.job()?;
+    let base = match &args.tenant {
+        Some(tenant) => format!("/api/v1/tenants/{}", escape(tenant)),
+        None => "/api/v1".to_owned(),
+    };
+    let rules = format!("{base}/rules");
+    match args.command {
+        RuleCommand::List => {
+            let list = job.client.send("GET", &rules, None)?;
+            if job.json {
+                return job.show(&list);
+            }
+            let columns = ["name", "effect", "action", "topics", "users", "client_ids", "qos", "retain"];
+            print(show::table(list["rules"].as_array().map_or(&[][..], Vec::as_slice), &columns).as_bytes())
+        }
+        RuleCommand::Set { file } => {
+            let read = if file.as_os_str() == "-" {
+                let mut text = String::new();
+                std::io::stdin().read_to_string(&mut text).map(|_| text)
+            } else {
+                std::fs::read_to_string(&file)
+            };
+            let text = read.map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
+            let body: Value = serde_json::from_str(&text)
+                .map_err(|e| Failure::new(format!("{}: {e}; write {{\"rules\": [...]}}", file.display())))?;
+            job.send("PUT", &rules, Some(&body))
+        }
+        RuleCommand::Delete => job.send("DELETE", &rules, None),
+        RuleCommand::Denied if args.tenant.is_none() => {
+            Err(Failure::usage("denied attempts are of a tenant: name it with --tenant"))
+        }
+        RuleCommand::Denied => job.list(
+            &format!("{base}/denied"),
+            &["client", "action", "topic", "count", "last", "why"],
+            u64::MAX,
+        ),
+    }
+}
+
+pub fn listener(args: ListenerArgs) -> Result<(), Failure> {
+    let job = args.access.job()?;
+    let listeners = "/api/v1/listeners";
+    match args.command {
+        ListenerCommand::List => {
+            let columns =
+                ["name", "kind", "addresses", "tenant", "allow_anonymous", "authenticators", "owner"];
+            job.list(listeners, &columns, u64::MAX)
+        }
+        ListenerCommand::Create { name, bind, port, ws, tenant, allow_anonymous, cert, key, client_ca } => {
+            let tls = cert.map(|cert| json!({ "cert": cert, "key": key, "client_ca": client_ca }));
+            let body = json!({
+                "name": name, "kind": if ws { "ws" } else { "mqtt" }, "bind": bind, "port": port,
+                "tenant": tenant, "allow_anonymous": allow_anonymous, "tls": tls,
+            });
+            job.send("POST", listeners, Some(&body))
+        }
+        ListenerCommand::Delete { name } => {
+            job.send("DELETE", &format!("{listeners}/{}", escape(&name)), None)
+        }
+        ListenerCommand::Authenticators => {
+            let all = job.client.send("GET", "/api/v1/authenticators", None)?;
+            if job.json {
+                return job.show(&all["items"]);
+            }
+            let items = all["items"].as_array().map_or(&[][..], Vec::as_slice);
+            print(show::table(items, &["name", "on", "listeners"]).as_bytes())
+        }
     }
 }
 
