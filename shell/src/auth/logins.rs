@@ -152,4 +152,27 @@ mod tests {
         assert_eq!(logins.verify(Some("initech"), "sue", b"s0"), Checked::Right(None));
         assert_eq!(logins.verify(Some("initech"), "eve", b"e2"), Checked::Unknown);
     }
+
+    #[test]
+    fn finding_out_that_there_is_no_such_user_takes_as_many_hashes_as_a_wrong_password() {
+        use crate::auth::hash::VERIFIED;
+        let tenants = [("acme", &[("ann", "a1"), ("bob", "b1")][..]), ("globex", &[("ann", "a2")][..])];
+        let tenants = tenants.map(|(tenant, users)| (Arc::from(tenant), file(users)));
+        let logins = Logins::new(Some(file(&[("sue", "s0")])), tenants.into());
+        for tenant in [None, Some("acme"), Some("initech")] {
+            for (user, password) in [
+                ("bob", "b1"),
+                ("bob", "x"),
+                ("sue", "x"),
+                ("ann", "a1"),
+                ("eve", "x"),
+                ("", ""),
+                ("acme", "x"),
+            ] {
+                let before = VERIFIED.get();
+                logins.verify(tenant, user, password.as_bytes());
+                assert_eq!(VERIFIED.get() - before, 1, "{tenant:?} {user}");
+            }
+        }
+    }
 }
