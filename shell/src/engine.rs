@@ -24,6 +24,7 @@ use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
 use mast_core::shard::ShardConfig;
 use mast_core::store::port::{Durability, Restored};
 use mast_core::tenant::Tenancy;
+use mast_core::tenant::limits::Limits;
 use mast_core::tenant::registry::Registry;
 use mast_core::topic::Limits as TopicLimits;
 use std::io;
@@ -85,9 +86,8 @@ impl AllInOne {
     /// What failed, with the way out.
     pub fn start(context: Context) -> Result<AllInOne, String> {
         let Context { config, listeners, auth, metrics, health } = context;
-        let names: Vec<&str> = config.tenants.iter().map(String::as_str).collect();
-        let registry =
-            Registry::new(&names).map_err(|(name, error)| format!("tenant {name:?}: {error:?}"))?;
+        let registry = Registry::placed(&config.placed_tenants())
+            .map_err(|(name, error)| format!("tenant {name:?}: {error:?}"))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(1024) as u16;
         let mailboxes: Vec<Arc<Mailbox>> = (0..shards).map(|_| Arc::default()).collect();
@@ -101,6 +101,7 @@ impl AllInOne {
             pressure: Arc::clone(&pressure),
             clock: Clock::new(),
         };
+        client.set_log_limits(&registry, &limits_of(&registry, &config));
         let handles = start_shards(&config, &common, &registry, &auth, &client, restored)?;
         let open_files = process::open_file_limit().unwrap_or(1024);
         let acceptor = Arc::new(Acceptor {
@@ -199,8 +200,19 @@ fn in_force(config: &Arc<Config>) -> InForce {
 }
 
 /// Tenants and what holds for them, as the shards are told.
-fn tenancy(registry: &Registry, auth: &crate::auth::AuthState) -> Tenancy {
-    Tenancy { registry: registry.clone(), rules: auth.rules(registry) }
+fn tenancy(registry: &Registry, auth: &crate::auth::AuthState, config: &Config) -> Tenancy {
+    Tenancy { registry: registry.clone(), rules: auth.rules(registry), limits: limits_of(registry, config) }
+}
+
+/// The limits of tenants as the configuration has them.
+fn limits_of(registry: &Registry, config: &Config) -> Limits {
+    let mut limits = Limits::shared(config.tenant_limits.clone());
+    for (name, own) in &config.own_limits {
+        if let Some(tenant) = registry.id(name) {
+            limits.give(tenant, own.clone());
+        }
+    }
+    limits
 }
 
 fn start_shards(
@@ -221,7 +233,7 @@ fn start_shards(
             seed: seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             interest_seed: seed,
             settings: settings_of(config),
-            tenancy: tenancy(registry, auth),
+            tenancy: tenancy(registry, auth, config),
         };
         let setup = shard_setup(index, common);
         spawn(shard_config, setup, store.clone(), Arc::clone(&restored))
@@ -390,7 +402,8 @@ impl Engine for AllInOne {
     }
 
     fn reload(&mut self, config: &Arc<Config>) -> Vec<String> {
-        let tenancy = tenancy(&self.context.registry, &self.context.auth);
+        let tenancy = tenancy(&self.context.registry, &self.context.auth, config);
+        self.context.store.set_log_limits(&tenancy.registry, &tenancy.limits);
         for mailbox in &self.mailboxes {
             mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), tenancy.clone()));
         }
