@@ -7,6 +7,7 @@ use crate::config::{Authenticator as Link, Config, Listener};
 use arc_swap::ArcSwap;
 use mast_core::codec::Reason;
 use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Claims, Identity};
+use mast_core::ids::TenantId;
 use mast_core::tenant::registry::Registry;
 use mast_core::time::Now;
 use std::net::IpAddr;
@@ -37,6 +38,11 @@ impl Authenticator {
         let default_tenant = config.default_tenant.clone();
         let registry = ArcSwap::from_pointee(registry);
         Authenticator { state, registry, default_tenant, gate: LoginGate::new(&config.limits) }
+    }
+
+    /// Whether a tenant's clients are spread over all shards.
+    pub fn is_spread(&self, tenant: TenantId) -> bool {
+        self.registry.load().is_spread(tenant)
     }
 
     /// Lets clients of these tenants in from now on, and of no others.

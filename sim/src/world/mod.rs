@@ -113,8 +113,9 @@ pub fn run(scenario: &Scenario) -> Report {
 /// Tenant names.
 fn registry(tenants: u8) -> Registry {
     let names: Vec<String> = (0..tenants).map(|t| format!("tenant{t}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    Registry::new(&names).unwrap_or_default()
+    // The third sits on one shard, the others use all.
+    let placed: Vec<(&str, bool)> = names.iter().enumerate().map(|(t, name)| (&**name, t != 2)).collect();
+    Registry::placed(&placed).unwrap_or_default()
 }
 
 fn settings(knobs: &Knobs) -> Settings {
