@@ -423,21 +423,18 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
         }
         TenantCommand::Delete { name, wait } => {
             let answer = job.client.send("DELETE", &at(&name), None)?;
-            while wait {
-                let list = job.client.send(
-                    "GET",
-                    &format!("/api/v1/tenants?limit=1000&after={}", escape(before(&name))),
-                    None,
-                )?;
-                let there = list["items"]
-                    .as_array()
-                    .is_some_and(|all| all.iter().any(|t| t["name"] == name.as_str()));
-                if !there {
+            if !wait {
+                return job.show(&answer);
+            }
+            let list = format!("/api/v1/tenants?limit=1000&after={}", escape(before(&name)));
+            loop {
+                let page = job.client.send("GET", &list, None)?;
+                let named = |all: &Vec<Value>| all.iter().any(|t| t["name"] == name.as_str());
+                if !page["items"].as_array().is_some_and(named) {
                     return Ok(());
                 }
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
-            job.show(&answer)
         }
         TenantCommand::Usage { name } => job.get(&format!("{}/usage", at(&name))),
     }
