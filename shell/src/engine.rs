@@ -5,7 +5,9 @@ use crate::accept::{Acceptor, InForce};
 use crate::admin::Admin;
 use crate::admin::api::wire::Door;
 use crate::admin::control::{Control, registry_of};
+use crate::admin::desk::Silent;
 use crate::admin::desk::{Desk, Questions};
+use crate::admin::eviction::evict;
 use crate::admin::state::State;
 use crate::admin::write::{AnswerSink, Waiting, Writer};
 use crate::config::{Config, Durability as ConfigDurability, WhenFull as ConfigWhenFull};
@@ -23,7 +25,7 @@ use crate::store::{AdminRecord, Sink, Store, StoreClient, StoreOptions};
 use arc_swap::ArcSwap;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use mast_core::codec::Reason;
-use mast_core::conn::handshake::{AuthAnswer, HandshakeConfig};
+use mast_core::conn::handshake::HandshakeConfig;
 use mast_core::ids::ShardIx;
 use mast_core::message::QoS;
 use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
@@ -67,6 +69,7 @@ pub struct AllInOne {
 /// What reload and health need.
 struct Shared {
     admin: Arc<Admin>,
+    auth: Arc<crate::auth::AuthState>,
     door: Door,
     store: StoreClient,
     store_health: Component,
@@ -83,6 +86,9 @@ struct Common<'a> {
     pressure: Arc<Pressure>,
     clock: Clock,
     questions: Arc<Questions>,
+    authenticator: Arc<Authenticator>,
+    /// Where what takes its time is done for shards.
+    runtime: tokio::runtime::Handle,
 }
 
 impl AllInOne {
@@ -107,13 +113,15 @@ impl AllInOne {
             pressure: Arc::clone(&pressure),
             clock: Clock::new(),
             questions: Arc::default(),
+            authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry.clone(), &config)),
+            runtime: tokio::runtime::Handle::current(),
         };
         client.set_log_limits(&registry, &limits_of(&registry, &config));
         let handles = start_shards(&config, &common, &registry, &auth, &client, restored)?;
         let open_files = process::open_file_limit().unwrap_or(1024);
         let acceptor = Arc::new(Acceptor {
             in_force: ArcSwap::from_pointee(in_force(&config)),
-            authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry.clone(), &config)),
+            authenticator: common.authenticator,
             admission: Admission::new(&config.limits, open_files, Arc::clone(&pressure)),
             failures: Arc::default(),
             shards: mailboxes.clone(),
@@ -143,6 +151,7 @@ impl AllInOne {
         let admin = Arc::new(Admin::new(records, writer, desk, control, common.clock));
         let context = Shared {
             admin,
+            auth: Arc::clone(&acceptor.authenticator.state),
             door,
             store: client,
             store_health,
@@ -212,7 +221,7 @@ fn in_force(config: &Arc<Config>) -> InForce {
     let handshake = HandshakeConfig {
         max_connect_packet: config.limits.max_connect_packet,
         connect_deadline_ms: u64::try_from(config.limits.connect_timeout.as_millis()).unwrap_or(u64::MAX),
-        auth_methods: Arc::from([]),
+        auth_methods: Authenticator::methods(config),
         settings: Arc::new(settings_of(config)),
     };
     InForce { config: Arc::clone(config), handshake: Arc::new(handshake) }
@@ -266,16 +275,19 @@ fn shard_setup(index: u16, common: &Common<'_>) -> Arc<ShardSetup> {
     let limit = Arc::clone(&common.log_limit);
     let clock = common.clock;
     let questions = Arc::clone(&common.questions);
+    let (authenticator, runtime) = (Arc::clone(&common.authenticator), common.runtime.clone());
     Arc::new(ShardSetup {
         shard: ShardIx(index),
         mailboxes: common.mailboxes.to_vec(),
         pressure: Arc::clone(&common.pressure),
         clock,
         beat: AtomicU64::new(0),
-        // No authentication method is offered, so re-authentication has nothing to say yes to.
-        auth: Box::new(move |op, _question| {
-            let refused = AuthAnswer::Refuse { reason: Reason::BAD_AUTHENTICATION_METHOD };
-            own.push(Mail::Auth(op, refused));
+        auth: Box::new(move |op, question| {
+            let (authenticator, own) = (Arc::clone(&authenticator), Arc::clone(&own));
+            runtime.spawn(async move {
+                let answer = authenticator.answer_again(question, clock.now()).await;
+                own.push(Mail::Auth(op, answer));
+            });
         }),
         answer: Box::new(move |token, answer, peers| questions.answered(token, answer, peers)),
         log: Box::new(move |cause, write| {
@@ -441,6 +453,16 @@ impl Engine for AllInOne {
 
     fn reload(&mut self, config: &Arc<Config>) -> Vec<String> {
         self.context.admin.control.reload(config, in_force(config));
+        let (admin, auth) = (Arc::clone(&self.context.admin), Arc::clone(&self.context.auth));
+        tokio::spawn(async move {
+            match evict(&admin, &auth.bans).await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(count, "banned clients were disconnected"),
+                Err(Silent) => {
+                    tracing::error!("a shard gave no answer; clients that are banned may stay connected")
+                }
+            }
+        });
         Vec::new()
     }
 

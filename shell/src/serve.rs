@@ -151,6 +151,7 @@ pub fn run<E: Engine + Send + 'static>(
         for socket in admin {
             tokio::spawn(serve_admin(Arc::clone(&door), socket, router.clone()));
         }
+        tokio::spawn(Arc::clone(&auth).keep_keys_fresh());
         let context = Context {
             config: Arc::clone(&config),
             listeners,

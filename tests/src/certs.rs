@@ -3,8 +3,9 @@
 use std::{net::TcpStream, path::Path, sync::Arc};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    SerialNumber, date_time_ymd,
 };
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -76,6 +77,32 @@ impl Authority {
     /// A certificate for a client.
     pub fn client(&self, cn: &str) -> Pair {
         self.sign(named(cn), ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A certificate for a client with a serial number.
+    pub fn client_numbered(&self, cn: &str, serial: u64) -> Pair {
+        let mut params = named(cn);
+        params.serial_number = Some(SerialNumber::from(serial));
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A list of revoked certificates, by their serial numbers.
+    pub fn revocations(&self, serials: &[u64]) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(2099, 1, 1),
+            crl_number: SerialNumber::from(1u64),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list")
     }
 
     /// A certificate for a client that is valid in these years.

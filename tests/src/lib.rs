@@ -8,6 +8,7 @@ pub mod certs;
 pub mod client;
 pub mod connect;
 pub mod contract;
+pub mod http;
 pub mod kill;
 pub mod many;
 pub mod packet;

@@ -1,6 +1,7 @@
 //! Who a client is and of which tenant, from the configuration's files: certificates, tokens, passwords, in the
 //! order of a listener's chain.
 
+use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
@@ -189,4 +190,37 @@ fn mistakes_in_tenants_chains_rules_and_tokens_are_named_with_their_keys() {
         assert_eq!(broker.wait_exit().code(), Some(78), "{text}{}", broker.log());
         assert!(broker.log().contains(words), "{text}{}", broker.log());
     }
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_from_the_reload_of_the_list_on() {
+    let mut broker = Broker::prepared();
+    let authority = Authority::new("ca");
+    certs::write(broker.dir(), "s", &authority.server(broker.address().ip()));
+    broker.write("ca.crt", &authority.pem);
+    broker.write("revoked.pem", &authority.revocations(&[]));
+    broker.configure(
+        "[tls]\ncert = \"{dir}/s.crt\"\nkey = \"{dir}/s.key\"\nclient_ca = \"{dir}/ca.crt\"\n\
+         crl = \"{dir}/revoked.pem\"\nusername_from = \"cn\"\n\
+         [listener.tls]\nbind = [\"{ip}\"]\nport = 8883\nsecure = true\n",
+    );
+    broker.launch();
+    let (lost, kept) = (authority.client_numbered("lost", 7), authority.client_numbered("kept", 8));
+    let tls = |pair: &Pair| {
+        certs::connect(&certs::client_config(&authority.pem, Some(pair)), ws::tcp(broker.at(8883)))
+    };
+    Connect::v5("c").open_on(tls(&lost)).ping();
+    broker.write("revoked.pem", &authority.revocations(&[7]));
+    assert!(broker.reload());
+    let mut stream = tls(&lost);
+    let asked = stream.write_all(&Connect::v5("c").bytes()).and_then(|()| stream.flush());
+    assert!(!matches!(asked.and_then(|()| stream.read(&mut [0; 64])), Ok(n) if n > 0));
+    broker.until("the reason in the log", || {
+        broker.log().contains("client certificate: ") && broker.log().contains("Revoked")
+    });
+    Connect::v5("c").open_on(tls(&kept)).ping();
+    // Half a list changes nothing.
+    broker.write("revoked.pem", "-----BEGIN X509 CRL-----\n");
+    assert!(!broker.reload());
+    Connect::v5("c").open_on(tls(&kept)).ping();
 }

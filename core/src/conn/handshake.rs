@@ -40,6 +40,10 @@ pub enum AuthQuestion {
         username: Option<Box<str>>,
         /// Password.
         password: Option<Bytes>,
+        /// Version of the protocol.
+        version: Version,
+        /// Clean Start (3.x: Clean Session).
+        clean_start: bool,
     },
     /// A step of enhanced authentication.
     Step {
@@ -261,6 +265,8 @@ impl Handshake {
                 client_id: Box::from(connect.client_id),
                 username: connect.username.map(Box::from),
                 password: connect.password.map(Bytes::copy_from_slice),
+                version: connect.version,
+                clean_start: connect.clean_start,
             },
         };
         self.connect = body;

@@ -10,6 +10,7 @@ pub mod control;
 pub mod desk;
 pub mod doors;
 pub mod ending;
+pub mod eviction;
 pub mod problem;
 pub mod records;
 pub mod rules;

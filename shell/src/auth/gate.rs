@@ -8,12 +8,17 @@ use std::{
 };
 
 use mast_core::{
+    codec::Version,
     conn::handshake::Claims,
     time::{Now, Wall},
 };
 
-use super::state::Profile;
-use super::{AuthState, KeyedRate, Login, jwt::Token};
+use super::{
+    AuthState, KeyedRate, Login,
+    http::{HttpLogin, wire::Asked},
+    jwt::Token,
+    state::Profile,
+};
 use crate::{
     config::{Authenticator, Limits},
     listen::admission::source_of,
@@ -37,6 +42,20 @@ pub struct Credentials<'a> {
     pub tenant: Option<&'a str>,
     /// Whether the listener takes anonymous clients.
     pub allow_anonymous: bool,
+    /// What else a server is told that is asked about it.
+    pub circumstances: Circumstances<'a>,
+}
+
+/// How a client comes, besides what it says of its user.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    pub client_id: &'a str,
+    pub version: Version,
+    pub clean_start: bool,
+    /// Name of the listener.
+    pub listener: &'a str,
+    /// Common name of its verified certificate.
+    pub certificate_cn: Option<&'a str>,
 }
 
 /// A proven user.
@@ -72,6 +91,10 @@ pub enum Denial {
     Busy,
     /// 0x85 (3.x: 2): the certificate's rule wants another client id.
     ClientId,
+    /// 0x88 (3.x: 3): the server that knows it cannot be asked.
+    Unavailable,
+    /// 0x8A (3.x: 5): it is banned.
+    Banned,
     /// 0x9F (3.x: 3): too many attempts from this source or for this user.
     TooManyAttempts,
 }
@@ -84,6 +107,8 @@ impl Denial {
             Denial::NotAuthorized => "not_authorized",
             Denial::ClientId => "client_id",
             Denial::Busy => "hash_queue",
+            Denial::Unavailable => "unavailable",
+            Denial::Banned => "banned",
             Denial::TooManyAttempts => "login_rate",
         }
     }
@@ -119,7 +144,14 @@ impl LoginGate {
                 Authenticator::Certificate => given.certificate.map(|user| Ok(user.clone())),
                 Authenticator::Jwt => {
                     tried |= given.password.is_some();
-                    self.token(auth, given, now)
+                    match given.password {
+                        Some(password) => self.token(auth, password, given.source, now).await,
+                        None => None,
+                    }
+                }
+                Authenticator::Http => {
+                    tried |= given.user.is_some() || given.password.is_some();
+                    self.http(auth, given, now).await
                 }
                 Authenticator::Password => {
                     tried |= given.user.is_some() && auth.passwords().is_some();
@@ -141,18 +173,57 @@ impl LoginGate {
         }
     }
 
-    fn token(&self, auth: &AuthState, given: Credentials<'_>, now: Now) -> Option<Result<User, Denial>> {
-        let (verifier, password) = (auth.tokens()?, given.password?);
-        match verifier.verify(password, now.wall) {
-            Token::NotMine => None,
-            Token::Refused(why) => {
-                tracing::debug!("token refused: {why}");
-                // Only bad ones count: good tokens cost no hash, and fleets come back together.
-                let within = self.take(given.source, None, now);
-                Some(Err(if within { Denial::BadUserNameOrPassword } else { Denial::TooManyAttempts }))
-            }
-            Token::Accepted(user) => Some(Ok(user)),
+    /// Checks a token; `None` if it is none.
+    pub async fn token(
+        &self,
+        auth: &AuthState,
+        token: &[u8],
+        source: Option<IpAddr>,
+        now: Now,
+    ) -> Option<Result<User, Denial>> {
+        let why = match auth.tokens()?.verify_fetching(token, now.wall).await {
+            Token::NotMine => return None,
+            Token::Accepted(user) => return Some(Ok(user)),
+            Token::Refused(why) => why,
+            Token::UnknownKey => "no key is known that could have signed it",
+        };
+        tracing::debug!("token refused: {why}");
+        // Only bad ones count: good tokens cost no hash, and fleets come back together.
+        let within = self.take(source, None, now);
+        Some(Err(if within { Denial::BadUserNameOrPassword } else { Denial::TooManyAttempts }))
+    }
+
+    async fn http(&self, auth: &AuthState, given: Credentials<'_>, now: Now) -> Option<Result<User, Denial>> {
+        let server = auth.http()?;
+        let Circumstances { client_id, version, clean_start, listener, certificate_cn } = given.circumstances;
+        let asked = Asked {
+            client_id,
+            user: given.user,
+            password: given.password,
+            address: given.source,
+            version,
+            clean_start,
+            listener,
+            certificate_cn,
+        };
+        let user = match server.remembers(&asked, now.wall) {
+            Some(user) => user,
+            None if !self.take(given.source, given.user, now) => return Some(Err(Denial::TooManyAttempts)),
+            None => match server.ask(&asked, now.wall).await {
+                HttpLogin::Accepted(user) => user,
+                HttpLogin::Refused => return Some(Err(Denial::BadUserNameOrPassword)),
+                HttpLogin::Unavailable => return Some(Err(Denial::Unavailable)),
+                HttpLogin::Unknown => return None,
+            },
+        };
+        if user.tenant.is_none() && given.tenant.is_none() {
+            tracing::warn!(
+                listener,
+                "the authentication server named no tenant, and the listener has none of its own"
+            );
+            return Some(Err(Denial::NotAuthorized));
         }
+        Some(Ok(user))
     }
 
     async fn password(
@@ -231,6 +302,13 @@ mod tests {
             tenant: None,
             source: Some([192, 0, 2, 1].into()),
             allow_anonymous,
+            circumstances: Circumstances {
+                client_id: "c",
+                version: Version::V5,
+                clean_start: true,
+                listener: "main",
+                certificate_cn: None,
+            },
         }
     }
 

@@ -8,18 +8,22 @@ use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, Validation, decode};
-use mast_core::{tenant::registry::check_name, time::Wall};
+use mast_core::{conn::handshake, tenant::registry::check_name, time::Wall};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::{
     gate::User,
+    http::wire,
     jwt_keys::{JwtKeys, JwtKeysError},
 };
 use crate::config::Jwt;
 
 /// Longest user name that a token may carry, bytes.
 const MAX_USER: usize = 256;
+
+/// Why a token was refused that no key is for.
+const NO_KEY: &str = "no key has its algorithm and kid";
 
 /// Checks tokens.
 pub struct JwtVerifier {
@@ -35,6 +39,8 @@ pub enum Token {
     NotMine,
     /// A token, but not a good one; for the log.
     Refused(&'static str),
+    /// It names a key that is not known. Keys of a server may have changed.
+    UnknownKey,
     Accepted(User),
 }
 
@@ -76,7 +82,33 @@ impl JwtVerifier {
         let Some(header) = header(password) else { return Token::NotMine };
         match self.check(&header, password, now) {
             Ok(user) => Token::Accepted(user),
+            Err(NO_KEY) => Token::UnknownKey,
             Err(why) => Token::Refused(why),
+        }
+    }
+
+    /// The same, where keys of a server that are not known yet are fetched.
+    pub async fn verify_fetching(&self, password: &[u8], now: Wall) -> Token {
+        match (self.verify(password, now), self.keys.url()) {
+            (Token::UnknownKey, Some(set)) => {
+                set.look_again().await;
+                self.verify(password, now)
+            }
+            (token, _) => token,
+        }
+    }
+
+    /// Fetches the keys of a server if it is time to.
+    pub async fn keep_fresh(&self) {
+        if let Some(set) = self.keys.url() {
+            set.keep_fresh().await;
+        }
+    }
+
+    /// Takes over the keys that a predecessor had fetched from the same server.
+    pub fn adopt(&self, before: &JwtVerifier) {
+        if let (Some(set), Some(old)) = (self.keys.url(), before.keys.url()) {
+            set.adopt(old);
         }
     }
 
@@ -108,7 +140,7 @@ impl JwtVerifier {
         (validation.validate_exp, validation.validate_aud) = (false, false);
         let keys = self.keys.candidates(algorithm, kid);
         if keys.is_empty() {
-            return Err("no key has its algorithm and kid");
+            return Err(NO_KEY);
         }
         let found = keys.iter().find_map(|key| decode::<Claims>(token, key, &validation).ok());
         found.map(|data| data.claims).ok_or("its signature or form is not good")
@@ -141,12 +173,25 @@ impl JwtVerifier {
         let name = text(&settings.user_claim).filter(good).ok_or("its user is missing or malformed")?;
         let tenant = text(&settings.tenant_claim).filter(|t| check_name(t).is_ok());
         let tenant = tenant.ok_or("its tenant is missing or malformed")?;
+        let claim = |name: &Option<String>| name.as_ref().and_then(|name| claims.get(name));
+        let superuser = match claim(&settings.superuser_claim) {
+            None => false,
+            Some(Value::Bool(yes)) => *yes,
+            Some(_) => return Err("its superuser claim is neither true nor false"),
+        };
+        let attributes = wire::attributes(claim(&settings.attributes_claim));
+        let groups = wire::groups(claim(&settings.groups_claim));
         Ok(User {
             name: name.to_owned(),
             tenant: Some(tenant.to_owned()),
             client_id: None,
             expires: Some(Wall(expires)),
-            ..User::default()
+            claims: handshake::Claims {
+                superuser,
+                attributes: attributes.map_err(|_| "its attributes are malformed")?,
+                groups: groups.map_err(|_| "its groups are malformed")?,
+                source: None,
+            },
         })
     }
 

@@ -1,4 +1,5 @@
-//! Keys of tokens: a secret, a public key, and a set of keys that is read again when its file changes.
+//! Keys of tokens: a secret, a public key, a set of keys that is read again when its file changes, and one that is
+//! fetched from a server.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -13,12 +14,13 @@ use jsonwebtoken::{
 };
 use zeroize::Zeroizing;
 
+use super::jwks_url::UrlSet;
 use crate::config::Jwt;
 
 /// Shortest secret: what HS256 itself has (RFC 7518, 3.2).
 const MIN_SECRET: usize = 32;
 /// Largest set that is read, bytes.
-const MAX_SET: u64 = 1 << 20;
+pub(super) const MAX_SET: u64 = 1 << 20;
 
 /// Why keys cannot be used. Never holds their text.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +31,8 @@ pub struct JwtKeysError {
 }
 
 /// A key, and what it is for.
-struct Key {
-    kid: Option<String>,
+pub(super) struct Key {
+    pub(super) kid: Option<String>,
     /// The one algorithm it is for; `None`: all of its family.
     algorithm: Option<Algorithm>,
     key: DecodingKey,
@@ -59,6 +61,7 @@ struct SetFile {
 pub struct JwtKeys {
     fixed: Vec<Key>,
     set: Option<SetFile>,
+    url: Option<UrlSet>,
 }
 
 impl JwtKeys {
@@ -79,14 +82,25 @@ impl JwtKeys {
                 Some(SetFile { path: path.clone(), stamp: Mutex::new(Some(stamp)), keys })
             }
         };
-        Ok(Self { fixed, set })
+        let url = UrlSet::new(settings).map_err(|e| {
+            let path = settings.jwks_ca_file.clone().unwrap_or_else(|| "jwt.jwks_url".into());
+            problem(&path, e)
+        })?;
+        Ok(Self { fixed, set, url })
     }
 
     /// The keys that may have signed a token.
     pub fn candidates(&self, algorithm: Algorithm, kid: Option<&str>) -> Vec<DecodingKey> {
-        let set = self.set.as_ref().map(SetFile::current);
-        let all = self.fixed.iter().chain(set.iter().flat_map(|keys| keys.iter()));
+        let sets = [self.set.as_ref().map(SetFile::current), self.url.as_ref().map(UrlSet::current)];
+        let all = self.fixed.iter().chain(sets.iter().flatten().flat_map(|keys| keys.iter()));
         all.filter(|key| key.is_for(algorithm, kid)).map(|key| key.key.clone()).collect()
+    }
+}
+
+impl JwtKeys {
+    /// The set that is fetched, if there is one.
+    pub fn url(&self) -> Option<&UrlSet> {
+        self.url.as_ref()
     }
 }
 
@@ -152,12 +166,17 @@ fn public_key(path: &Path) -> Result<Key, JwtKeysError> {
 
 fn read_set(path: &Path) -> Result<Vec<Key>, JwtKeysError> {
     let text = Zeroizing::new(std::fs::read(path).map_err(|e| problem(path, e))?);
-    let set: JwkSet = serde_json::from_slice(&text)
+    parse_set(&text).map_err(|e| problem(path, e))
+}
+
+/// The keys of a set that can verify tokens.
+pub(super) fn parse_set(text: &[u8]) -> Result<Vec<Key>, String> {
+    let set: JwkSet = serde_json::from_slice(text)
         // The library's message may quote the text.
-        .map_err(|e| problem(path, format!("line {}: this is no set of keys (JWKS)", e.line())))?;
+        .map_err(|e| format!("line {}: this is no set of keys (JWKS)", e.line()))?;
     let keys: Vec<Key> = set.keys.iter().filter_map(set_key).collect();
     if keys.is_empty() {
-        return Err(problem(path, "there is no key that could verify a token in this set"));
+        return Err("there is no key that could verify a token in this set".to_owned());
     }
     Ok(keys)
 }

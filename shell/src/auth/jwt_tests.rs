@@ -84,6 +84,7 @@ impl Setup {
     fn refused(&self, token: &str) -> &'static str {
         match self.verify(token) {
             Token::Refused(why) => why,
+            Token::UnknownKey => NO_KEY,
             other @ (Token::NotMine | Token::Accepted(_)) => panic!("{other:?} for {token}"),
         }
     }
@@ -272,4 +273,29 @@ fn a_set_of_keys_is_read_again_when_it_changes_and_a_broken_one_is_not_used() {
     put(&set_of(&[("2", &two)]));
     s.refused(&token("1", &one));
     assert!(s.accepts(&token("2", &two)));
+}
+
+#[test]
+fn a_token_may_carry_what_rules_ask_for() {
+    let s = by_secret("superuser_claim = \"root\"\nattributes_claim = \"attrs\"\ngroups_claim = \"groups\"");
+    let claims = |more: Value| {
+        let mut all = json!({ "sub": "u", "tenant": "acme", "exp": NOW + 60 });
+        if let (Some(all), Value::Object(more)) = (all.as_object_mut(), more) {
+            all.extend(more);
+        }
+        signed(&all)
+    };
+    let token = claims(json!({ "root": true, "attrs": { "site": "x", "floor": 2 }, "groups": ["ops"] }));
+    let Token::Accepted(user) = s.verify(&token) else { panic!("refused") };
+    assert!(user.claims.superuser && user.claims.is_in("ops"));
+    assert_eq!((user.claims.attribute("site"), user.claims.attribute("floor")), (Some("x"), Some("2")));
+    let Token::Accepted(user) = s.verify(&claims(json!({}))) else { panic!("refused") };
+    assert!(!user.claims.says_something());
+    for bad in [json!({ "root": "true" }), json!({ "attrs": ["x"] }), json!({ "groups": "ops" })] {
+        assert!(matches!(s.verify(&claims(bad)), Token::Refused(_)));
+    }
+    // Claims that nobody configured mean nothing.
+    let plain = by_secret("");
+    let Token::Accepted(user) = plain.verify(&token) else { panic!("refused") };
+    assert!(!user.claims.says_something());
 }

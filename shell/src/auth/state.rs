@@ -13,7 +13,10 @@ use mast_core::{
 
 use super::{
     acl_file::AclFileError,
+    bans::{Ban, BanSource, Bans},
+    flapping::FlapDetector,
     hash::StoredHash,
+    http::{HttpAuthError, HttpAuthenticator, HttpCounts},
     jwt::JwtVerifier,
     jwt_keys::JwtKeysError,
     logins::Logins,
@@ -32,6 +35,8 @@ pub enum AuthError {
     Acl(#[from] AclFileError),
     #[error("keys of tokens {0}")]
     Jwt(#[from] JwtKeysError),
+    #[error(transparent)]
+    Http(#[from] HttpAuthError),
     #[error(transparent)]
     Random(#[from] NoRandom),
 }
@@ -74,14 +79,22 @@ pub struct AuthState {
     profiles: ArcSwap<HashMap<(String, String), Profile>>,
     limits: VerifierLimits,
     tokens: ArcSwapOption<JwtVerifier>,
+    http: ArcSwapOption<HttpAuthenticator>,
+    http_counts: Arc<HttpCounts>,
     rights: ArcSwap<Rights>,
+    /// Who is not let in.
+    pub bans: Arc<Bans>,
+    /// Who comes too often.
+    pub flapping: FlapDetector,
 }
 
 /// Files that were read and checked, not yet in use.
 pub struct Checked {
     passwords: Option<Logins>,
     tokens: Option<JwtVerifier>,
+    http: Option<HttpAuthenticator>,
     rights: Rights,
+    bans: Vec<Ban>,
     /// Listeners that take passwords of every tenant.
     common_doors: Vec<String>,
     limits: VerifierLimits,
@@ -105,7 +118,9 @@ impl Checked {
         Ok(Self {
             passwords,
             tokens,
+            http: HttpAuthenticator::new(&config.http_auth)?,
             rights,
+            bans: config.bans.clone(),
             common_doors: config.listeners.iter().filter(asks).map(|l| l.name.clone()).collect(),
             limits: VerifierLimits::from_config(auth),
         })
@@ -148,14 +163,24 @@ fn remark_passwords(of: &str, file: &PasswordFile, remarks: &mut Vec<String>) {
 }
 
 impl AuthState {
-    pub fn new(checked: Checked) -> Result<Self, AuthError> {
+    pub fn new(mut checked: Checked) -> Result<Self, AuthError> {
+        let http_counts = Arc::<HttpCounts>::default();
+        if let Some(http) = &mut checked.http {
+            http.counts = Arc::clone(&http_counts);
+        }
+        let bans = Arc::new(Bans::default());
+        bans.replace(BanSource::Configuration, checked.bans);
         let state = Self {
             passwords: ArcSwapOption::new(None),
             sources: Mutex::new(Sources { files: checked.passwords, stored: BTreeMap::new() }),
             profiles: ArcSwap::default(),
             limits: checked.limits,
             tokens: ArcSwapOption::from_pointee(checked.tokens),
+            http: ArcSwapOption::from_pointee(checked.http),
+            http_counts,
             rights: ArcSwap::from_pointee(checked.rights),
+            bans,
+            flapping: FlapDetector::default(),
         };
         state.renew(&state.sources())?;
         Ok(state)
@@ -212,12 +237,20 @@ impl AuthState {
     }
 
     /// Puts newly read files in use and forgets remembered logins. A verifier keeps its bounds until a restart.
-    pub fn replace(&self, checked: Checked) -> Result<(), AuthError> {
+    pub fn replace(&self, mut checked: Checked) -> Result<(), AuthError> {
         let mut sources = self.sources();
         sources.files = checked.passwords;
         self.renew(&sources)?;
         drop(sources);
+        if let (Some(new), Some(old)) = (&checked.tokens, self.tokens.load_full()) {
+            new.adopt(&old);
+        }
         self.tokens.store(checked.tokens.map(Arc::new));
+        if let Some(http) = &mut checked.http {
+            http.counts = Arc::clone(&self.http_counts);
+        }
+        self.http.store(checked.http.map(Arc::new));
+        self.bans.replace(BanSource::Configuration, checked.bans);
         self.rights.store(Arc::new(checked.rights));
         Ok(())
     }
@@ -230,6 +263,27 @@ impl AuthState {
     /// The verifier of tokens; `None`: no keys are configured.
     pub fn tokens(&self) -> Option<Arc<JwtVerifier>> {
         self.tokens.load_full()
+    }
+
+    /// Who asks an HTTP server; `None`: none is configured.
+    pub fn http(&self) -> Option<Arc<HttpAuthenticator>> {
+        self.http.load_full()
+    }
+
+    /// What HTTP servers answered so far.
+    pub fn http_counts(&self) -> &HttpCounts {
+        &self.http_counts
+    }
+
+    /// Fetches keys of tokens from their server, at the start and at intervals. Runs for ever.
+    pub async fn keep_keys_fresh(self: Arc<Self>) {
+        loop {
+            if let Some(tokens) = self.tokens() {
+                tokens.keep_fresh().await;
+            }
+            // Whether it is time, and whether a reload brought others, is looked at so often.
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
     }
 
     /// The rules in use. Those of a tenant that the node does not have (yet) are nobody's.

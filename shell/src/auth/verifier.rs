@@ -4,7 +4,6 @@
 //! waits, and the rest is told that the broker is busy rather than being let pile up.
 
 use std::{
-    collections::{HashMap, VecDeque},
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -14,11 +13,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use aws_lc_rs::{hmac, rand};
 use tokio::{sync::Semaphore, time::Instant};
 use zeroize::Zeroizing;
 
-use super::logins::{Checked, Logins};
+use super::{
+    logins::{Checked, Logins},
+    successes::{Digest, Successes},
+};
 
 /// The answer to a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,16 +85,10 @@ struct Loaded {
     generation: u64,
 }
 
-/// A success: until when it is remembered, and the tenant of the user's file.
-type Success = (Instant, Option<Arc<str>>);
-
-#[derive(Default)]
+/// Successes of one load, with the tenant of the user's file.
 struct Cache {
     generation: u64,
-    key: Option<hmac::Key>,
-    known: HashMap<[u8; 32], Success>,
-    /// In the order of insertion, which with one lifetime for all is the order of expiry.
-    order: VecDeque<[u8; 32]>,
+    successes: Successes<Option<Arc<str>>>,
 }
 
 /// Random bytes were not to be had.
@@ -102,56 +97,13 @@ struct Cache {
 pub struct NoRandom;
 
 impl Cache {
-    fn reset(&mut self, generation: u64) -> Result<(), NoRandom> {
-        let mut secret = Zeroizing::new([0u8; 32]);
-        rand::fill(secret.as_mut()).map_err(|_| NoRandom)?;
-        *self = Self {
-            generation,
-            key: Some(hmac::Key::new(hmac::HMAC_SHA256, secret.as_ref())),
-            ..Self::default()
-        };
-        Ok(())
+    fn new(generation: u64, limits: &VerifierLimits) -> Result<Self, NoRandom> {
+        Ok(Self { generation, successes: Successes::new(limits.cache_ttl, limits.cache_entries)? })
     }
 
-    fn digest(&self, tenant: Option<&str>, user: &str, password: &[u8]) -> Option<[u8; 32]> {
-        let mut context = hmac::Context::with_key(self.key.as_ref()?);
+    fn digest(&self, tenant: Option<&str>, user: &str, password: &[u8]) -> Option<Digest> {
         // No tenant's name is empty.
-        for part in [tenant.unwrap_or_default(), user] {
-            context.update(&u64::try_from(part.len()).ok()?.to_be_bytes());
-            context.update(part.as_bytes());
-        }
-        context.update(password);
-        context.sign().as_ref().try_into().ok()
-    }
-
-    /// The tenant of a remembered success.
-    fn knows(&self, digest: &[u8; 32], now: Instant) -> Option<Option<Arc<str>>> {
-        self.known.get(digest).filter(|(until, _)| now < *until).map(|(_, tenant)| tenant.clone())
-    }
-
-    fn remember(
-        &mut self,
-        digest: [u8; 32],
-        tenant: Option<Arc<str>>,
-        now: Instant,
-        limits: &VerifierLimits,
-    ) {
-        if limits.cache_entries == 0 || limits.cache_ttl.is_zero() {
-            return;
-        }
-        while let Some(oldest) = self.order.front() {
-            let expired = self.known.get(oldest).is_none_or(|(until, _)| *until <= now);
-            if !expired && self.known.len() < limits.cache_entries {
-                break;
-            }
-            self.known.remove(oldest);
-            self.order.pop_front();
-        }
-        // A success that is known is not prolonged: a changed file would otherwise never be asked again.
-        if let std::collections::hash_map::Entry::Vacant(slot) = self.known.entry(digest) {
-            slot.insert((now + limits.cache_ttl, tenant));
-            self.order.push_back(digest);
-        }
+        self.successes.digest([tenant.unwrap_or_default().as_bytes(), user.as_bytes(), password])
     }
 }
 
@@ -166,8 +118,7 @@ impl Drop for Place<'_> {
 
 impl PasswordVerifier {
     pub fn new(logins: Logins, limits: VerifierLimits) -> Result<Self, NoRandom> {
-        let mut cache = Cache::default();
-        cache.reset(0)?;
+        let cache = Cache::new(0, &limits)?;
         Ok(Self {
             loaded: ArcSwap::from_pointee(Loaded { logins, generation: 0 }),
             running: Arc::new(Semaphore::new(limits.parallel.get())),
@@ -182,7 +133,7 @@ impl PasswordVerifier {
     pub fn replace(&self, logins: Logins) -> Result<(), NoRandom> {
         let mut cache = self.cache();
         let generation = cache.generation + 1;
-        cache.reset(generation)?;
+        *cache = Cache::new(generation, &self.limits)?;
         self.loaded.store(Arc::new(Loaded { logins, generation }));
         Ok(())
     }
@@ -239,7 +190,7 @@ impl PasswordVerifier {
             Ok((Checked::Right(owner), _permit)) => {
                 let mut cache = self.cache();
                 if let Some(digest) = digest.filter(|_| cache.generation == generation) {
-                    cache.remember(digest, owner.clone(), Instant::now(), &self.limits);
+                    cache.successes.put(digest, owner.clone(), Instant::now(), None);
                 }
                 Login::Accepted(owner)
             }
@@ -251,7 +202,8 @@ impl PasswordVerifier {
     /// What this very login gave, if it succeeded lately.
     fn known(&self, tenant: Option<&str>, user: &str, password: &[u8]) -> Option<Option<Arc<str>>> {
         let cache = self.cache();
-        let known = cache.digest(tenant, user, password).and_then(|d| cache.knows(&d, Instant::now()));
+        let digest = cache.digest(tenant, user, password);
+        let known = digest.and_then(|d| cache.successes.get(&d, Instant::now()));
         if known.is_some() {
             self.counts.cache_hits.fetch_add(1, Ordering::Relaxed);
         }
@@ -372,22 +324,5 @@ mod tests {
             assert_eq!(login.await.expect("no panic"), Login::Accepted(None));
         }
         assert_eq!(hits(&v), 3);
-    }
-
-    #[test]
-    fn the_cache_never_grows_past_its_bound() {
-        let limits = VerifierLimits {
-            parallel: NonZeroUsize::MIN,
-            queue: 0,
-            cache_ttl: Duration::from_secs(1),
-            cache_entries: 3,
-        };
-        let mut cache = Cache::default();
-        let now = Instant::now();
-        for i in 0..50u8 {
-            cache.remember([i; 32], None, now, &limits);
-            assert!(cache.known.len() <= 3 && cache.order.len() <= 3);
-        }
-        assert!(cache.knows(&[49; 32], now).is_some() && cache.knows(&[0; 32], now).is_none());
     }
 }

@@ -18,13 +18,13 @@ use crate::auth::certificate::{self, CertificateRule};
 
 choice! {
     /// A link of a listener's chain: who may say who a client is.
-    Authenticator { Certificate = "certificate", Jwt = "jwt", Password = "password" }
+    Authenticator { Certificate = "certificate", Jwt = "jwt", Http = "http", Password = "password" }
 }
 
 impl Authenticator {
     /// In the order of an automatic chain: the cheap and strong proofs first.
-    pub const ALL: [Authenticator; 3] =
-        [Authenticator::Certificate, Authenticator::Jwt, Authenticator::Password];
+    pub const ALL: [Authenticator; 4] =
+        [Authenticator::Certificate, Authenticator::Jwt, Authenticator::Password, Authenticator::Http];
 }
 
 section! {
@@ -70,10 +70,24 @@ section! {
         key_file: Option<PathBuf> = "", Kind::Text;
         /// File with a set of keys (JWKS), chosen by the token's `kid`. Read again when it changes, at the next token.
         jwks_file: Option<PathBuf> = "", Kind::Text;
+        /// Address of a set of keys (JWKS), fetched at the start, at intervals, and where a token names a key that is not known. Until the first time that it could be fetched, its tokens are refused.
+        jwks_url: Option<String> = "", Kind::Text;
+        /// PEM file with the authorities that the server at `jwks_url` may be signed by. Empty: those of the system.
+        jwks_ca_file: Option<PathBuf> = "", Kind::Text;
+        /// How often it is fetched.
+        jwks_refresh: Duration = "5m", Kind::Time { min_ms: 1000, max_ms: 86_400_000 };
+        /// Shortest time between two fetches, however many tokens name keys that are not known.
+        jwks_pause: Duration = "10s", Kind::Time { min_ms: 100, max_ms: 3_600_000 };
         /// Claim with the user name.
         user_claim: String = "sub", Kind::Text;
         /// Claim with the tenant; a token without it is refused.
         tenant_claim: String = "tenant", Kind::Text;
+        /// Claim that is `true` for superusers, to whom the rules of their tenant don't apply. Empty: tokens make none.
+        superuser_claim: Option<String> = "", Kind::Text;
+        /// Claim with an object of attributes for rules: texts, numbers, truth values. Empty: none.
+        attributes_claim: Option<String> = "", Kind::Text;
+        /// Claim with a list of groups for rules. Empty: none.
+        groups_claim: Option<String> = "", Kind::Text;
         /// What the claim `iss` must be. Empty: anything.
         issuer: Option<String> = "", Kind::Text;
         /// What the claim `aud` must be, or contain, one of. Empty: anything.
@@ -86,7 +100,10 @@ section! {
 impl Jwt {
     /// Whether any key is configured.
     pub fn is_configured(&self) -> bool {
-        self.secret_file.is_some() || self.key_file.is_some() || self.jwks_file.is_some()
+        self.secret_file.is_some()
+            || self.key_file.is_some()
+            || self.jwks_file.is_some()
+            || self.jwks_url.is_some()
     }
 
     /// The algorithms; what is none of ours was refused before.
@@ -214,10 +231,28 @@ pub(super) fn check_jwt(layers: &mut Layers, jwt: &Jwt) {
             "no algorithm with public keys is accepted, so it has no use".into(),
         );
     }
+    if let Some(Err(problem)) = jwt.jwks_url.as_deref().map(check_url) {
+        invalid(layers, &["jwt", "jwks_url"], problem);
+    }
     for (key, claim) in [("user_claim", &jwt.user_claim), ("tenant_claim", &jwt.tenant_claim)] {
         if claim.is_empty() {
             invalid(layers, &["jwt", key], "name a claim".into());
         }
+    }
+}
+
+/// What is wrong with the address of a server, if anything is.
+pub(super) fn check_url(url: &str) -> Result<(), String> {
+    let uri: Result<hyper::Uri, _> = url.parse();
+    let good = uri.is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
+    });
+    // Not quoted: someone may have put a password there.
+    if good {
+        Ok(())
+    } else {
+        Err("this is no address such as \"https://auth.example/mqtt\" (without a user)".to_owned())
     }
 }
 
@@ -226,6 +261,7 @@ pub(super) fn check_jwt(layers: &mut Layers, jwt: &Jwt) {
 pub(super) struct Available {
     pub certificate: bool,
     pub jwt: bool,
+    pub http: bool,
 }
 
 impl Available {
@@ -236,9 +272,11 @@ impl Available {
                 self.certificate,
                 "the listener asks for no client certificates: set client_ca of its TLS section",
             ),
-            Authenticator::Jwt => {
-                (self.jwt, "there are no keys: set jwt.secret_file, jwt.key_file or jwt.jwks_file")
-            }
+            Authenticator::Jwt => (
+                self.jwt,
+                "there are no keys: set jwt.secret_file, jwt.key_file, jwt.jwks_file or jwt.jwks_url",
+            ),
+            Authenticator::Http => (self.http, "there is no server to ask: set http_auth.url"),
             // Users may come at any time, by the API.
             Authenticator::Password => (true, ""),
         }

@@ -4,6 +4,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
+    bans::{BanKeys, Flapping},
+    http_auth::HttpAuth,
     identity::{CertificateKeys, Jwt, Tenant},
     kind::{Kind, Switch},
     limits::Limits,
@@ -91,7 +93,7 @@ section! {
         allow_anonymous: Switch = "auto", Kind::Switch;
         /// The one tenant of this listener: anonymous clients, and users whose proof names no tenant, are of it; users of other tenants are refused. Empty: what the proof names, else `tenants.default`.
         tenant: Option<String> = "", Kind::Text;
-        /// Who says who a client is, in this order: `certificate`, `jwt`, `password`. Each lets in, refuses, or hands on what is not its own. Empty: all that are configured, in this order.
+        /// Who says who a client is, in this order: `certificate`, `jwt`, `password`, `http`. Each lets in, refuses, or hands on what is not its own. Empty: all that are configured, in this order.
         authenticators: Vec<String> = "", Kind::List;
     }
 }
@@ -291,6 +293,9 @@ pub const SECTIONS: &[SectionDef] = &[
     SectionDef { path: &["rule", "*"], doc: RuleKeys::DOC, keys: RuleKeys::KEYS },
     SectionDef { path: &["certificate", "*"], doc: CertificateKeys::DOC, keys: CertificateKeys::KEYS },
     SectionDef { path: &["jwt"], doc: Jwt::DOC, keys: Jwt::KEYS },
+    SectionDef { path: &["http_auth"], doc: HttpAuth::DOC, keys: HttpAuth::KEYS },
+    SectionDef { path: &["ban", "*"], doc: BanKeys::DOC, keys: BanKeys::KEYS },
+    SectionDef { path: &["flapping"], doc: Flapping::DOC, keys: Flapping::KEYS },
 ];
 
 #[cfg(test)]

@@ -252,7 +252,7 @@ fn is_named(at: &[String]) -> bool {
 /// Whether its tables may stand as an array, numbered in their order.
 fn is_numbered(at: &[String]) -> bool {
     match at {
-        [section] => section == "certificate" || section == "rule",
+        [section] => matches!(section.as_str(), "certificate" | "rule" | "ban"),
         [section, _, list] => section == "tenant" && list == "rule",
         _ => false,
     }

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     error::ConfigError,
+    http_auth::HttpAuth,
     identity::{self, Authenticator, Available, Jwt, Tenant},
     keys::{Auth, ListenerKeys, ListenerKind, Proxy, ProxyMode, Tls, UsernameFrom},
     kind::Switch,
@@ -90,6 +91,7 @@ pub(super) struct Shared<'a> {
     pub auth: &'a Auth,
     pub tls: &'a Tls,
     pub jwt: &'a Jwt,
+    pub http: &'a HttpAuth,
     pub tenants: &'a [String],
     pub sections: &'a BTreeMap<String, Tenant>,
 }
@@ -136,6 +138,7 @@ pub(super) fn build(
     }
     let authenticated = identity::has_passwords(shared.auth, shared.sections, None)
         || shared.jwt.is_configured()
+        || shared.http.url.is_some()
         || raw.iter().any(|l| l.client_ca(shared.tls).is_some());
     let mut listeners = Vec::new();
     for listener in raw {
@@ -230,8 +233,11 @@ fn finish(
             format!("no tenant \"{tenant}\"; there are: {known}"),
         );
     }
-    let available =
-        Available { certificate: raw.client_ca(shared.tls).is_some(), jwt: shared.jwt.is_configured() };
+    let available = Available {
+        certificate: raw.client_ca(shared.tls).is_some(),
+        jwt: shared.jwt.is_configured(),
+        http: shared.http.url.is_some(),
+    };
     let authenticators = identity::chain(layers, &name, &raw.keys.authenticators, available);
     let mut listener = Listener {
         name: name.clone(),

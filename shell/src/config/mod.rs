@@ -1,6 +1,8 @@
 //! Configuration: TOML file, `MAST__SECTION__KEY` environment and flags, strict, with the origin of each value.
 
+pub mod bans;
 pub mod error;
+pub mod http_auth;
 pub mod identity;
 pub mod keys;
 pub mod kind;
@@ -21,7 +23,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use bans::Flapping;
 pub use error::{ConfigError, ConfigErrors, Origin};
+pub use http_auth::{HttpAuth, HttpWire};
 pub use identity::{Authenticator, CertificateKeys, Jwt, Tenant};
 pub use keys::{
     Admin, Auth, Durability, LogFormat, LogLevel, Mqtt, Node, Offline, Store, UsernameFrom, WhenFull,
@@ -32,7 +36,7 @@ pub use listeners::{Endpoint, Listener, TlsFiles, WsSettings};
 pub use place::Place;
 pub use rules::{DefaultAccess, RuleLists};
 
-use crate::auth::CertificateRule;
+use crate::auth::{Ban, CertificateRule};
 use keys::{Tenants, Tls};
 use kind::Switch;
 use mast_core::tenant::limits::{Limit, Row, TenantLimits};
@@ -68,6 +72,10 @@ pub struct Config {
     /// Rules of the node and of tenants.
     pub rules: RuleLists,
     pub jwt: Jwt,
+    pub http_auth: HttpAuth,
+    /// Clients that are not let in.
+    pub bans: Vec<Ban>,
+    pub flapping: Flapping,
     pub default_tenant: Option<String>,
     /// The file it was read from, for a reload.
     pub file: Option<PathBuf>,
@@ -161,6 +169,8 @@ impl Sources {
         let admin = section!(Admin, "admin");
         let tenants = section!(Tenants, "tenants");
         let jwt = section!(Jwt, "jwt");
+        let http_auth = section!(HttpAuth, "http_auth");
+        let flapping = section!(Flapping, "flapping");
         let (names, tenant_sections) = identity::tenants(layers, &tenants);
         let mut tenant_limits = tenant_limits::build(layers, &["tenant_limits"]);
         if limits.max_connections_per_tenant > 0 {
@@ -176,6 +186,8 @@ impl Sources {
         let certificate_rules = identity::certificate_rules(layers, &names);
         let rules = rules::rules(layers, &names);
         identity::check_jwt(layers, &jwt);
+        http_auth::check(layers, &http_auth);
+        let bans = bans::bans(layers, &names);
         check_memory(layers, &limits);
         check_store(layers, &store);
         if !mqtt.accept_v3 && !mqtt.accept_v5 {
@@ -186,6 +198,7 @@ impl Sources {
             auth: &auth,
             tls: &tls,
             jwt: &jwt,
+            http: &http_auth,
             tenants: &names,
             sections: &tenant_sections,
         };
@@ -215,6 +228,9 @@ impl Sources {
             certificate_rules,
             rules,
             jwt,
+            http_auth,
+            bans,
+            flapping,
             default_tenant: tenants.default,
             file: self.file.clone(),
             remarks,

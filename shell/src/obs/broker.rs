@@ -26,6 +26,22 @@ pub fn register(
     metrics.register(move |out| shard_samples(&setups, &client, max_tenants, out));
     let client = store.clone();
     metrics.register(move |out| store_samples(&client, out));
+    auth.bans.register(metrics);
+    let servers = Arc::clone(auth);
+    metrics.register(move |out| {
+        let counts = servers.http_counts();
+        for (reason, value) in [
+            ("accepted", &counts.accepted),
+            ("refused", &counts.refused),
+            ("unknown", &counts.unknown),
+            ("unavailable", &counts.unavailable),
+            ("cached", &counts.remembered),
+        ] {
+            let help = "Clients that an authentication server was asked about, by outcome.";
+            let value = value.load(Ordering::Relaxed);
+            out.counter("mast_http_auth_total", help, &[("reason", reason)], value);
+        }
+    });
     let auth = Arc::clone(auth);
     metrics.register(move |out| {
         let Some(passwords) = auth.passwords() else { return };

@@ -153,6 +153,7 @@ pub async fn authenticators(caller: Caller) -> Result<Response, Problem> {
                     config.listeners.iter().any(|l| l.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()))
                 }
                 crate::config::Authenticator::Jwt => config.jwt.is_configured(),
+                crate::config::Authenticator::Http => config.http_auth.url.is_some(),
                 crate::config::Authenticator::Password => caller.admin.control.has_passwords(),
             };
             let listeners = listeners.values().filter(asks).map(|l| l.name.clone()).collect();
