@@ -32,6 +32,7 @@ use mast_core::settings::{OfflineLimits, Settings, ShareStrategy, WhenFull};
 use mast_core::shard::ShardConfig;
 use mast_core::store::port::{Durability, Restored};
 use mast_core::tenant::Tenancy;
+use mast_core::tenant::limits::Limits;
 use mast_core::tenant::registry::Registry;
 use mast_core::topic::Limits as TopicLimits;
 use std::io;
@@ -115,6 +116,7 @@ impl AllInOne {
             authenticator: Arc::new(Authenticator::new(Arc::clone(&auth), registry.clone(), &config)),
             runtime: tokio::runtime::Handle::current(),
         };
+        client.set_log_limits(&registry, &limits_of(&registry, &config));
         let handles = start_shards(&config, &common, &registry, &auth, &client, restored)?;
         let open_files = process::open_file_limit().unwrap_or(1024);
         let acceptor = Arc::new(Acceptor {
@@ -226,8 +228,19 @@ fn in_force(config: &Arc<Config>) -> InForce {
 }
 
 /// Tenants and what holds for them, as the shards are told.
-fn tenancy(registry: &Registry, auth: &crate::auth::AuthState) -> Tenancy {
-    Tenancy { registry: registry.clone(), rules: auth.rules(registry), ..Tenancy::default() }
+fn tenancy(registry: &Registry, auth: &crate::auth::AuthState, config: &Config) -> Tenancy {
+    Tenancy { registry: registry.clone(), rules: auth.rules(registry), limits: limits_of(registry, config) }
+}
+
+/// The limits of tenants as the configuration has them.
+pub fn limits_of(registry: &Registry, config: &Config) -> Limits {
+    let mut limits = Limits::shared(config.tenant_limits.clone());
+    for (name, own) in &config.own_limits {
+        if let Some(tenant) = registry.id(name) {
+            limits.give(tenant, own.clone());
+        }
+    }
+    limits
 }
 
 fn start_shards(
@@ -248,7 +261,7 @@ fn start_shards(
             seed: seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             interest_seed: seed,
             settings: settings_of(config),
-            tenancy: tenancy(registry, auth),
+            tenancy: tenancy(registry, auth, config),
         };
         let setup = shard_setup(index, common);
         spawn(shard_config, setup, store.clone(), Arc::clone(&restored))

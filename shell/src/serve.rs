@@ -340,6 +340,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("admin", old.admin != new.admin),
         ("store", old.store != new.store),
         ("tenants that are gone", old.tenants.iter().any(|name| !new.tenants.contains(name))),
+        ("tenant.*.spread", old.tenants == new.tenants && old.placed_tenants() != new.placed_tenants()),
     ];
     let message = |key: &str| format!("changes of {key} are put in place by a restart");
     changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| message(key)).collect()

@@ -48,7 +48,8 @@ fn a_tenants_share_of_connections_is_kept_and_a_place_is_given_back() {
     let mut first = broker.client();
     assert_eq!(first.connack(&hello("a")), 0);
     assert_eq!(broker.client().connack(&hello("b")), 0x97);
-    assert!(broker.metric("mast_connections_refused_total{reason=\"max_connections_per_tenant\"}") >= 1.0);
+    let hits = "mast_tenant_limit_hits_total{tenant=\"default\",limit=\"connections\",mode=\"enforced\"}";
+    broker.until("the refusal is counted", || broker.metric(hits) >= 1.0);
     drop(first);
     broker.until("the place is free", || broker.client().connack(&hello("b")) == 0);
     broker.until("all are gone", || broker.metric("mast_connections_open{listener=\"mqtt\"}") == 0.0);

@@ -324,6 +324,12 @@ impl TenantUsage {
         self.hits.add(&other.hits);
     }
 
+    /// There is something to tell: a limit, or one that was met.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        !self.limits.is_empty() || self.hits != Hits::default()
+    }
+
     /// The limit of a row.
     #[must_use]
     pub fn limit(&self, row: Row) -> Option<Limit> {

@@ -11,6 +11,7 @@ use crate::obs::log::ClientText;
 use arc_swap::ArcSwap;
 use mast_core::codec::Reason;
 use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Claims, Identity};
+use mast_core::ids::TenantId;
 use mast_core::tenant::registry::Registry;
 use mast_core::time::{Now, Wall};
 use std::net::IpAddr;
@@ -45,6 +46,11 @@ impl Authenticator {
         let default_tenant = config.default_tenant.clone();
         let registry = ArcSwap::from_pointee(registry);
         Authenticator { state, registry, default_tenant, gate: LoginGate::new(&config.limits) }
+    }
+
+    /// Whether a tenant's clients are spread over all shards.
+    pub fn is_spread(&self, tenant: TenantId) -> bool {
+        self.registry.load().is_spread(tenant)
     }
 
     /// Lets clients of these tenants in from now on, and of no others.

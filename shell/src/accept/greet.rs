@@ -311,8 +311,8 @@ impl Greeter {
                                 now,
                             );
                             let mut answer = asked.await;
-                            if let AuthAnswer::Accept { identity, .. } = &answer
-                                && let Err(refusal) = greeting.admitted.belongs_to(identity.tenant)
+                            if matches!(answer, AuthAnswer::Accept { .. })
+                                && let Err(refusal) = greeting.admitted.known()
                             {
                                 acceptor.turn_away(&greeting.peer, refusal);
                                 answer = refuse(match refusal {
@@ -323,8 +323,7 @@ impl Greeter {
                                     | Refusal::Rate
                                     | Refusal::SourceRate
                                     | Refusal::Handshakes
-                                    | Refusal::Unauthenticated
-                                    | Refusal::TenantConnections => Reason::QUOTA_EXCEEDED,
+                                    | Refusal::Unauthenticated => Reason::QUOTA_EXCEEDED,
                                 });
                             }
                             progress = machine.authenticated(answer, &mut out);
@@ -378,7 +377,9 @@ impl Greeter {
         let peer = format!("{peer} ({client})");
         admitted.established();
         let shards = &self.acceptor.shards;
-        let shard = shard_of(admission.identity.tenant, &admission.client_id, shards.len() as u16, true);
+        let tenant = admission.identity.tenant;
+        let spread = self.acceptor.authenticator.is_spread(tenant);
+        let shard = shard_of(tenant, &admission.client_id, shards.len() as u16, spread);
         let arrival = Arrival {
             socket: socket.unregister()?,
             transport,

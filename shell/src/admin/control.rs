@@ -17,15 +17,12 @@ use mast_core::ids::TenantId;
 use mast_core::store::key::Key;
 use mast_core::store::port::CommitResult;
 use mast_core::tenant::Tenancy;
-use mast_core::tenant::limits::{Limit, Limits, TenantLimits};
+use mast_core::tenant::limits::{Limit, Limits, Row, TenantLimits};
 use mast_core::tenant::registry::{NameError, Registry};
 use mast_core::tenant::rules::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
-
-/// Tenants use all shards of the node: it is by this that acceptors find the shard of a client.
-const SPREAD: bool = true;
 
 /// The tenants of the node.
 #[derive(Debug, Default)]
@@ -60,8 +57,8 @@ pub struct Control {
 pub fn registry_of(config: &Config, state: &State) -> Result<Registry, (String, NameError)> {
     let made = state.tenants.values().map(|kept| kept.value.name.as_str());
     let mut registry = Registry::default();
-    for name in config.tenants.iter().map(String::as_str).chain(made) {
-        registry = registry.with_placed(name, SPREAD).map_err(|error| (name.to_owned(), error))?;
+    for (name, spread) in config.placed_tenants().into_iter().chain(made.map(|name| (name, false))) {
+        registry = registry.with_placed(name, spread).map_err(|error| (name.to_owned(), error))?;
     }
     Ok(registry)
 }
@@ -116,6 +113,7 @@ impl Control {
     pub fn tell_shards(&self) {
         let registry = self.tenants().served();
         let (rules, limits) = (self.rules(&registry), self.limits(&registry));
+        self.store.set_log_limits(&registry, &limits);
         let config = self.config.load();
         let settings = crate::engine::settings_of(&config);
         for mailbox in &self.mailboxes {
@@ -161,15 +159,36 @@ impl Control {
         self.limits.store(Arc::new(tenants));
     }
 
-    /// The limits of all tenants.
+    /// The limits of all tenants: those of the configuration, and behind them those that are kept in the store.
     fn limits(&self, registry: &Registry) -> Limits {
-        let mut limits = Limits::default();
+        let config = self.config.load();
+        let mut limits = crate::engine::limits_of(registry, &config);
         for (tenant, own) in self.limits.load().iter() {
             if let Some(id) = registry.id(tenant) {
-                limits.give(id, own.clone());
+                let of_file = config.own_limits.get(tenant);
+                limits.give(id, of_file.map_or_else(|| own.clone(), |file| file.over(own)));
             }
         }
         limits
+    }
+
+    /// The limits in force for a tenant.
+    pub fn limits_of(&self, tenant: &str) -> TenantLimits {
+        let registry = self.tenants().served();
+        registry.id(tenant).map(|id| self.limits(&registry).of(id)).unwrap_or_default()
+    }
+
+    /// Refuses changes of a limit that the configuration sets for its tenant.
+    ///
+    /// # Errors
+    /// Names the file and the key.
+    pub fn limit_owned_by_file(&self, tenant: &str, row: Row) -> Result<(), Problem> {
+        let config = self.config.load();
+        if config.own_limits.get(tenant).is_some_and(|own| own.get(row).is_some()) {
+            let key = format!("tenant.{tenant}.limits.{}", row.name());
+            return Err(Problem::of_file("this limit", &key, config.file.as_deref()));
+        }
+        Ok(())
     }
 
     /// Refuses changes of a list of rules that the configuration sets.
@@ -189,18 +208,18 @@ impl Control {
     /// Puts a configuration in force; its new tenants come in. Those that it names no more stay until a restart.
     pub fn reload(&self, config: &Arc<Config>, in_force: InForce) {
         self.config.store(Arc::clone(config));
-        for name in &config.tenants {
+        for (name, spread) in config.placed_tenants() {
             // The names were checked with the configuration.
-            self.enter(name);
+            self.enter(name, spread);
         }
         self.tell_shards();
         self.acceptor.reconfigure(in_force);
         self.acceptor.authenticator.set_tenants(self.tenants().served());
     }
 
-    fn enter(&self, name: &str) {
+    fn enter(&self, name: &str, spread: bool) {
         let mut tenants = self.tenants();
-        if let Ok(all) = tenants.all.with_placed(name, SPREAD) {
+        if let Ok(all) = tenants.all.with_placed(name, spread) {
             self.store.set_tenants(&all);
             tenants.all = all;
         }
@@ -209,7 +228,7 @@ impl Control {
     /// Lets a new tenant in: first the store, then all shards, then the doors. The mailboxes keep the order, so no client
     /// of it is anywhere before the shards know it.
     pub fn open_tenant(&self, name: &str) {
-        self.enter(name);
+        self.enter(name, false);
         self.tell_shards();
         self.acceptor.authenticator.set_tenants(self.tenants().served());
     }

@@ -62,9 +62,12 @@ pub struct Batch {
     pieces: Vec<Piece>,
 }
 
+/// Takes a stored piece over, with the revision that it got.
+type Install = Box<dyn FnOnce(&mut State, u64) + Send>;
+
 struct Piece {
     write: Write,
-    install: Box<dyn FnOnce(&mut State, u64) + Send>,
+    install: Install,
     audit: Option<AuditObject>,
 }
 
@@ -158,12 +161,10 @@ impl Batch {
 
     /// Adds the records of the audit, and lets the oldest go.
     fn close(&mut self, state: &State) -> Result<(), Problem> {
-        let mut number = state.next_change();
         let drafts: Vec<AuditObject> = self.pieces.iter_mut().filter_map(|p| p.audit.take()).collect();
         let kept = state.audit.len() + drafts.len();
-        for mut audit in drafts {
+        for (number, mut audit) in (state.next_change()..).zip(drafts) {
             audit.number = number;
-            number += 1;
             self.put_unseen(audit)?;
         }
         let old: Vec<Vec<String>> =

@@ -5,6 +5,7 @@ mod authz;
 mod client;
 mod config;
 mod doctor;
+mod limits;
 mod passwd;
 mod salvage;
 
@@ -57,6 +58,11 @@ enum Command {
     Authz {
         #[command(subcommand)]
         command: authz::AuthzCommand,
+    },
+    /// Describe the limits of tenants.
+    Limits {
+        #[command(subcommand)]
+        command: limits::LimitsCommand,
     },
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
@@ -222,6 +228,7 @@ fn run(cli: Cli, serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> Result<
     match command {
         Command::Config { command } => config::run(command, before),
         Command::Authz { command } => authz::run(command, before),
+        Command::Limits { command } => limits::run(&command),
         Command::Passwd(args) => passwd::run(args),
         Command::Sub(args) => client::sub(*args),
         Command::Pub(args) => client::publish(*args),

@@ -9,7 +9,7 @@ use mast_core::tenant::registry::{NameError, check_name};
 use super::{
     invalid,
     keys::{Auth, Tenants},
-    kind::Kind,
+    kind::{Kind, Switch},
     layers::Layers,
     nearest::nearest,
     table::{choice, section},
@@ -34,6 +34,8 @@ section! {
         password_file: Option<PathBuf> = "", Kind::Text;
         /// Access control list of this tenant, in place of `auth.acl_file`.
         acl_file: Option<PathBuf> = "", Kind::Text;
+        /// Whether its clients are spread over all shard threads or meet on one. "auto": spread if it is the default tenant or the only one. Fixed until a restart.
+        spread: Switch = "auto", Kind::Switch;
     }
 }
 

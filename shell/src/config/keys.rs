@@ -11,6 +11,7 @@ use super::{
     limits::Limits,
     rules::{DefaultAccess, RuleKeys},
     table::{SectionDef, choice, section},
+    tenant_limits,
 };
 
 const SECOND: u64 = 1_000;
@@ -285,7 +286,9 @@ pub const SECTIONS: &[SectionDef] = &[
     SectionDef { path: &["store"], doc: Store::DOC, keys: Store::KEYS },
     SectionDef { path: &["admin"], doc: Admin::DOC, keys: Admin::KEYS },
     SectionDef { path: &["tenants"], doc: Tenants::DOC, keys: Tenants::KEYS },
+    SectionDef { path: &["tenant_limits"], doc: tenant_limits::DOC_ALL, keys: &tenant_limits::KEYS },
     SectionDef { path: &["tenant", "*"], doc: Tenant::DOC, keys: Tenant::KEYS },
+    SectionDef { path: &["tenant", "*", "limits"], doc: tenant_limits::DOC_OWN, keys: &tenant_limits::KEYS },
     SectionDef { path: &["tenant", "*", "rule", "*"], doc: RULES_OF_TENANTS, keys: RuleKeys::KEYS },
     SectionDef { path: &["rule", "*"], doc: RuleKeys::DOC, keys: RuleKeys::KEYS },
     SectionDef { path: &["certificate", "*"], doc: CertificateKeys::DOC, keys: CertificateKeys::KEYS },

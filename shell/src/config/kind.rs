@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use mast_core::tenant::limits::{Limit, Unit};
+
 /// What a key accepts. Bounds are inclusive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
@@ -29,6 +31,8 @@ pub enum Kind {
     Mode,
     /// A TCP port or `"auto"`.
     Port,
+    /// A limit of a tenant in its unit, or `"none"`; empty means unset.
+    Limit(Unit),
 }
 
 /// A setting after its check against [`Kind`].
@@ -44,6 +48,8 @@ pub enum Value {
     Mode(u32),
     /// `None` is `"auto"`.
     Port(Option<u16>),
+    /// `None` is unset.
+    Limit(Unit, Option<u64>),
 }
 
 /// Three-valued switch: `Auto` leaves the decision to the rule in the key's description.
@@ -183,6 +189,7 @@ impl Kind {
                 (_, _, Some(w)) => w.parse().ok().map(|n| Value::Port(Some(n))),
                 (_, _, None) => None,
             },
+            Kind::Limit(unit) => parse_limit(unit, raw, text).map(|value| Value::Limit(unit, value)),
         }
     }
 
@@ -211,8 +218,39 @@ impl Kind {
             Kind::Qos => "a QoS from 0 to 2, or a list of them (such as [0, 1])".into(),
             Kind::Mode => "permission bits in octal (such as \"0660\")".into(),
             Kind::Port => "a port from 0 to 65535, or \"auto\"".into(),
+            Kind::Limit(unit) => format!("{}, or \"none\"", limit_kind(unit).accepts()),
         }
     }
+}
+
+/// The plain kind of a limit's values.
+fn limit_kind(unit: Unit) -> Kind {
+    let (min, max) = unit.range();
+    match unit {
+        Unit::Bytes | Unit::BytesPerSecond | Unit::PacketBytes | Unit::TopicBytes => Kind::Size { min, max },
+        Unit::Seconds | Unit::KeepAlive => Kind::Time { min_ms: min * 1000, max_ms: max * 1000 },
+        Unit::Switch => Kind::Bool,
+        Unit::Count | Unit::PerSecond | Unit::Levels | Unit::Qos | Unit::Window | Unit::Aliases => {
+            Kind::Int { min, max }
+        }
+    }
+}
+
+/// A limit's value; the inner `None` is unset.
+fn parse_limit(unit: Unit, raw: &Raw, text: Option<&str>) -> Option<Option<u64>> {
+    match text {
+        Some("") => return Some(None),
+        Some("none") => return Some(Some(Limit::NONE)),
+        Some(_) | None => {}
+    }
+    let value = match limit_kind(unit).parse(raw)? {
+        Value::Int(n) | Value::Size(n) => n,
+        // Only whole seconds go over the wire.
+        Value::Time(time) if time.subsec_nanos() == 0 => time.as_secs(),
+        Value::Bool(on) => u64::from(on),
+        _ => return None,
+    };
+    Some(Some(value))
 }
 
 fn parse_bool(word: &str) -> Option<bool> {
@@ -321,6 +359,14 @@ impl fmt::Display for Value {
             Value::Mode(m) => write!(f, "\"{m:04o}\""),
             Value::Port(None) => f.write_str("\"auto\""),
             Value::Port(Some(port)) => write!(f, "{port}"),
+            Value::Limit(_, None) => f.write_str("\"\""),
+            Value::Limit(_, Some(Limit::NONE)) => f.write_str("\"none\""),
+            Value::Limit(unit, Some(n)) => match limit_kind(*unit) {
+                Kind::Size { .. } => write!(f, "\"{}\"", show_size(*n)),
+                Kind::Time { .. } => write!(f, "\"{}\"", show_time(Duration::from_secs(*n))),
+                Kind::Bool => write!(f, "{}", *n != 0),
+                _ => write!(f, "{n}"),
+            },
         }
     }
 }

@@ -24,7 +24,7 @@ section! {
         packet_timeout: Duration = "30s", Kind::Time { min_ms: SECOND, max_ms: HOUR };
         /// Connections in all; 0 means what the limit on open files allows.
         max_connections: usize = "0", Kind::Int { min: 0, max: MANY };
-        /// Connections of one tenant; beyond it CONNECT is answered with 0x97. 0 means no bound of its own.
+        /// Connections of one tenant; the older name of `tenant_limits.connections`, which stands before it. 0 means no bound of its own.
         max_connections_per_tenant: usize = "0", Kind::Int { min: 0, max: MANY };
         /// Connections from one IPv4 address or one IPv6 /64 network; 0 means no bound of its own.
         max_connections_per_source: usize = "0", Kind::Int { min: 0, max: MANY };

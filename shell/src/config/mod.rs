@@ -14,6 +14,7 @@ pub mod place;
 pub mod reference;
 pub mod rules;
 pub mod table;
+pub mod tenant_limits;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,8 @@ pub use rules::{DefaultAccess, RuleLists};
 
 use crate::auth::{Ban, CertificateRule};
 use keys::{Tenants, Tls};
+use kind::Switch;
+use mast_core::tenant::limits::{Limit, Row, TenantLimits};
 
 /// The exit code for a configuration that cannot be used (`EX_CONFIG`).
 pub const EXIT_CONFIG: u8 = 78;
@@ -61,6 +64,10 @@ pub struct Config {
     pub tenants: Vec<String>,
     /// What is configured for single tenants.
     pub tenant_sections: BTreeMap<String, Tenant>,
+    /// Limits of every tenant that has none of its own.
+    pub tenant_limits: TenantLimits,
+    /// Limits of single tenants.
+    pub own_limits: BTreeMap<String, TenantLimits>,
     pub certificate_rules: Vec<CertificateRule>,
     /// Rules of the node and of tenants.
     pub rules: RuleLists,
@@ -92,6 +99,22 @@ pub struct Sources {
     pub flags: Vec<FlagValue>,
     /// `--port`: the plain listener's port.
     pub port: Option<u16>,
+}
+
+impl Config {
+    /// All tenants in the order of their numbers, and whether each is spread over all shards: the default and an only
+    /// one are, others sit on one shard, unless their section says otherwise.
+    pub fn placed_tenants(&self) -> Vec<(&str, bool)> {
+        let placed = |name: &String| {
+            let usual = self.tenants.len() == 1 || self.default_tenant.as_ref() == Some(name);
+            match self.tenant_sections.get(name).map(|t| t.spread) {
+                Some(Switch::On) => true,
+                Some(Switch::Off) => false,
+                Some(Switch::Auto) | None => usual,
+            }
+        };
+        self.tenants.iter().map(|name| (name.as_str(), placed(name))).collect()
+    }
 }
 
 impl Sources {
@@ -149,6 +172,17 @@ impl Sources {
         let http_auth = section!(HttpAuth, "http_auth");
         let flapping = section!(Flapping, "flapping");
         let (names, tenant_sections) = identity::tenants(layers, &tenants);
+        let mut tenant_limits = tenant_limits::build(layers, &["tenant_limits"]);
+        if limits.max_connections_per_tenant > 0 {
+            // The older key for the same thing.
+            let limit = Limit::enforced(limits.max_connections_per_tenant as u64);
+            tenant_limits.rows[Row::Connections as usize].get_or_insert(limit);
+        }
+        let own_limits = tenant_sections
+            .keys()
+            .map(|name| (name.clone(), tenant_limits::build(layers, &["tenant", name, "limits"])))
+            .filter(|(_, own)| *own != TenantLimits::default())
+            .collect();
         let certificate_rules = identity::certificate_rules(layers, &names);
         let rules = rules::rules(layers, &names);
         identity::check_jwt(layers, &jwt);
@@ -189,6 +223,8 @@ impl Sources {
             admin_addresses,
             tenants: names,
             tenant_sections,
+            tenant_limits,
+            own_limits,
             certificate_rules,
             rules,
             jwt,

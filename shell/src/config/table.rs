@@ -113,7 +113,8 @@ macro_rules! number_fields {
             match value {
                 Value::Int(n) | Value::Size(n) => <$ty>::try_from(*n).ok(),
                 Value::Mode(m) => <$ty>::try_from(*m).ok(),
-                Value::Bool(_) | Value::Switch(_) | Value::Time(_) | Value::Text(_) | Value::List(_) | Value::Port(_) => None,
+                Value::Bool(_) | Value::Switch(_) | Value::Time(_) | Value::Text(_) | Value::List(_) | Value::Port(_)
+                | Value::Limit(..) => None,
             }
         }
     })* };

@@ -213,3 +213,61 @@ fn the_committed_reference_is_the_generated_one() {
         "docs/configuration.md is out of date: run `mast config reference > docs/configuration.md`"
     );
 }
+
+#[test]
+fn the_committed_table_of_limits_is_the_generated_one() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/limits.md");
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == tenant_limits::reference(),
+        "docs/limits.md is out of date: run `mast limits reference > docs/limits.md`"
+    );
+}
+
+#[test]
+fn a_tenant_s_limits_are_its_own_before_those_of_all_and_some_only_count() {
+    let config = load(
+        "[tenant_limits]\nconnections = 5\nretained_bytes = \"1MiB\"\nobserve = [\"connections\"]\n\
+         [tenant.acme.limits]\nconnections = \"none\"\nkeep_alive_max = \"1m\"\nretain = false\n",
+    );
+    let all = &config.tenant_limits;
+    assert_eq!(all.get(Row::Connections), Some(Limit::observed(5)));
+    assert_eq!(all.get(Row::RetainedBytes), Some(Limit::enforced(1 << 20)));
+    let own = config.own_limits["acme"].over(all);
+    assert_eq!(own.get(Row::Connections), None);
+    assert_eq!(own.get(Row::KeepAliveMax), Some(Limit::enforced(60)));
+    assert_eq!(own.get(Row::Retain), Some(Limit::enforced(0)));
+    assert_eq!(own.get(Row::RetainedBytes), Some(Limit::enforced(1 << 20)));
+}
+
+#[test]
+fn a_limit_that_is_none_or_observed_without_a_value_or_out_of_range_is_named() {
+    let text = mistakes("[tenant_limits]\nconections = 5\n");
+    assert!(text.contains("tenant_limits.connections"), "{text}");
+    let text = mistakes("[tenant.a.limits]\nobserve = [\"subscriptons\"]\n");
+    assert!(text.contains("did you mean \"subscriptions\"?"), "{text}");
+    let text = mistakes("[tenant.a.limits]\nobserve = [\"subscriptions\"]\n");
+    assert!(text.contains("sets no value"), "{text}");
+    let text = mistakes("[tenant_limits]\nmax_qos = 3\n");
+    assert!(text.contains("from 0 to 2"), "{text}");
+    let text = mistakes("[tenant_limits]\nkeep_alive_max = \"1500ms\"\n");
+    assert!(text.contains("keep_alive_max"), "{text}");
+}
+
+#[test]
+fn the_default_and_an_only_tenant_are_spread_and_others_sit_on_one_shard_unless_told_otherwise() {
+    let placed = |text: &str| {
+        let config = load(text);
+        let placed = config.placed_tenants().into_iter();
+        placed.map(|(name, spread)| (name.to_owned(), spread)).collect::<Vec<_>>()
+    };
+    let pair = |name: &str, spread| (name.to_owned(), spread);
+    assert_eq!(placed(""), [pair("default", true)]);
+    assert_eq!(
+        placed("[tenant.a]\n[tenant.b]\nspread = true\n"),
+        [pair("default", true), pair("a", false), pair("b", true)]
+    );
+    let only = "[tenants]\nnames = [\"one\"]\ndefault = \"\"\n";
+    assert_eq!(placed(only), [pair("one", true)]);
+    assert_eq!(placed("[tenant.default]\nspread = false\n"), [pair("default", false)]);
+}

@@ -11,7 +11,7 @@ use mast_core::ids::{ConnId, OpId, ShardIx};
 use mast_core::shard::input::{Input, Outbox};
 use mast_core::shard::{Shard, ShardConfig};
 use mast_core::store::port::Restored;
-use mast_core::sys::{Counters, TenantCounters};
+use mast_core::sys::{Counters, TenantCounters, TenantUsage};
 use mast_core::time::Now;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -63,6 +63,8 @@ pub struct Published {
     pub counters: Counters,
     /// By tenant.
     pub tenants: Vec<(String, TenantCounters)>,
+    /// Of tenants that have limits, or had.
+    pub usage: Vec<(String, TenantUsage)>,
 }
 
 /// A running shard thread.
@@ -234,8 +236,11 @@ async fn publish_task(driver: Shared, setup: Arc<ShardSetup>) {
             let mut driver = driver.borrow_mut();
             driver.end_dead();
             let tenants = driver.shard.tenant_counters().map(|(n, c)| (n.to_owned(), c.clone())).collect();
+            let limited = driver.shard.tenant_usage().filter(|(_, u)| u.is_limited());
+            let usage = limited.map(|(n, u)| (n.to_owned(), u)).collect();
             let counters = driver.shard.counters().clone();
-            *setup.published.lock().unwrap_or_else(PoisonError::into_inner) = Published { counters, tenants };
+            *setup.published.lock().unwrap_or_else(PoisonError::into_inner) =
+                Published { counters, tenants, usage };
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

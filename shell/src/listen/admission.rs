@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use mast_core::ids::TenantId;
 use tokio::sync::Notify;
 
 use crate::{
@@ -39,12 +38,11 @@ pub enum Refusal {
     Handshakes,
     /// The oldest connection before CONNACK, cut for a newer one.
     Unauthenticated,
-    TenantConnections,
     Memory,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 9] = [
+    pub const ALL: [Refusal; 8] = [
         Refusal::Connections,
         Refusal::ListenerConnections,
         Refusal::SourceConnections,
@@ -52,7 +50,6 @@ impl Refusal {
         Refusal::SourceRate,
         Refusal::Handshakes,
         Refusal::Unauthenticated,
-        Refusal::TenantConnections,
         Refusal::Memory,
     ];
 
@@ -66,7 +63,6 @@ impl Refusal {
             Refusal::SourceRate => "accept_rate_per_source",
             Refusal::Handshakes => "max_handshakes",
             Refusal::Unauthenticated => "max_unauthenticated_percent",
-            Refusal::TenantConnections => "max_connections_per_tenant",
             Refusal::Memory => "memory_refuse_percent",
         }
     }
@@ -85,7 +81,6 @@ pub struct Admission {
 struct Bounds {
     connections: usize,
     per_source: usize,
-    per_tenant: usize,
     handshakes: usize,
     unauthenticated: usize,
 }
@@ -95,7 +90,6 @@ struct State {
     connections: usize,
     per_listener: HashMap<Arc<str>, usize>,
     per_source: HashMap<IpAddr, usize>,
-    per_tenant: HashMap<TenantId, usize>,
     rate: KeyedRate<()>,
     source_rate: KeyedRate<IpAddr>,
     /// Connections before CONNACK by age.
@@ -108,7 +102,6 @@ pub struct Admitted {
     admission: Arc<Admission>,
     listener: Arc<str>,
     source: Option<IpAddr>,
-    tenant: Option<TenantId>,
     handshake: Option<(u64, Arc<Notify>)>,
 }
 
@@ -127,7 +120,6 @@ impl Bounds {
         Self {
             connections: bound(limits.max_connections).min(open_files.saturating_sub(limits.reserved_files)),
             per_source: bound(limits.max_connections_per_source),
-            per_tenant: bound(limits.max_connections_per_tenant),
             handshakes: limits.max_handshakes,
             unauthenticated: (open_files / 100).saturating_mul(percent).max(1),
         }
@@ -156,7 +148,6 @@ impl Admission {
                 connections: 0,
                 per_listener: HashMap::new(),
                 per_source: HashMap::new(),
-                per_tenant: HashMap::new(),
                 rate,
                 source_rate,
                 handshakes: BTreeMap::new(),
@@ -189,7 +180,6 @@ impl Admission {
                 admission: Arc::clone(self),
                 listener: Arc::clone(listener),
                 source,
-                tenant: None,
                 handshake: Some(handshake),
             }),
             Err(refusal) => Err(self.refuse(refusal)),
@@ -314,23 +304,9 @@ impl Admitted {
         Ok(())
     }
 
-    /// Authentication named the tenant: from now on the connection counts for it. The error leaves it uncounted;
-    /// tell the client and close it.
-    pub fn belongs_to(&mut self, tenant: TenantId) -> Result<(), Refusal> {
-        if self.admission.pressure.refuses() {
-            return Err(self.admission.refuse(Refusal::Memory));
-        }
-        let mut state = self.admission.state();
-        let bound = state.bounds.per_tenant;
-        let count = state.per_tenant.entry(tenant).or_default();
-        if *count >= bound {
-            return Err(self.admission.refuse(Refusal::TenantConnections));
-        }
-        *count += 1;
-        if let Some(before) = self.tenant.replace(tenant) {
-            release(&mut state.per_tenant, &before);
-        }
-        Ok(())
+    /// The client is known: is there memory for one more? If not, tell it and close it.
+    pub fn known(&self) -> Result<(), Refusal> {
+        if self.admission.pressure.refuses() { Err(self.admission.refuse(Refusal::Memory)) } else { Ok(()) }
     }
 }
 
@@ -341,9 +317,6 @@ impl Drop for Admitted {
         state.connections -= 1;
         if let Some(source) = &self.source {
             release(&mut state.per_source, source);
-        }
-        if let Some(tenant) = &self.tenant {
-            release(&mut state.per_tenant, tenant);
         }
         if let Some(count) = state.per_listener.get_mut(&self.listener) {
             *count -= 1;
@@ -455,30 +428,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_its_share_and_a_reload_changes_it() {
-        let name: Arc<str> = "main".into();
-        let admission = admission(&[("MAX_CONNECTIONS_PER_TENANT", "1")]);
-        let mut first = admission.admit(&name, 0, None, NOW).expect("room");
-        let mut second = admission.admit(&name, 0, None, NOW).expect("room");
-        assert_eq!(first.belongs_to(TenantId(0)), Ok(()));
-        assert_eq!(second.belongs_to(TenantId(0)), Err(Refusal::TenantConnections));
-        assert_eq!(second.belongs_to(TenantId(1)), Ok(()));
-        drop(first);
-        let mut third = admission.admit(&name, 0, None, NOW).expect("room");
-        assert_eq!(third.belongs_to(TenantId(0)), Ok(()));
-        let sources = Sources { place: Place { is_root: true, ..Place::default() }, ..Sources::default() };
-        admission.reconfigure(&sources.load().unwrap_or_else(|e| panic!("{e}")).limits);
-        assert_eq!(second.belongs_to(TenantId(0)), Ok(()));
-    }
-
-    #[test]
     fn under_memory_pressure_nobody_becomes_a_tenants_client() {
         let name: Arc<str> = "main".into();
         let admission = admission(&[]);
         admission.pressure.set(85, 80, 90, 95);
-        let mut admitted = admission.admit(&name, 0, None, NOW).expect("room");
-        assert_eq!(admitted.belongs_to(TenantId(0)), Err(Refusal::Memory));
+        let admitted = admission.admit(&name, 0, None, NOW).expect("room");
+        assert_eq!(admitted.known(), Err(Refusal::Memory));
         admission.pressure.set(10, 80, 90, 95);
-        assert_eq!(admitted.belongs_to(TenantId(0)), Ok(()));
+        assert_eq!(admitted.known(), Ok(()));
     }
 }

@@ -4,9 +4,10 @@ use crate::auth::AuthState;
 use crate::driver::{ShardHandle, ShardSetup};
 use crate::obs::Metrics;
 use crate::obs::metrics::Samples;
-use crate::store::StoreClient;
 use crate::store::stats::SYNC_BUCKETS;
-use mast_core::sys::{CUTS, Counters, DROPS, FILTER_REFUSALS, REFUSALS, TenantCounters};
+use crate::store::{LogUse, StoreClient};
+use mast_core::sys::{CUTS, Counters, DROPS, FILTER_REFUSALS, REFUSALS, TenantCounters, TenantUsage};
+use mast_core::tenant::limits::{LIMITS, Row};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -21,7 +22,8 @@ pub fn register(
     max_tenants: usize,
 ) {
     let setups: Vec<Arc<ShardSetup>> = shards.iter().map(|s| Arc::clone(&s.setup)).collect();
-    metrics.register(move |out| shard_samples(&setups, max_tenants, out));
+    let client = store.clone();
+    metrics.register(move |out| shard_samples(&setups, &client, max_tenants, out));
     let client = store.clone();
     metrics.register(move |out| store_samples(&client, out));
     auth.bans.register(metrics);
@@ -59,9 +61,10 @@ pub fn register(
 /// The name under which the tenants beyond the bound are summed up. No tenant can have it.
 const OTHER: &str = "_other";
 
-fn shard_samples(setups: &[Arc<ShardSetup>], max_tenants: usize, out: &mut Samples) {
+fn shard_samples(setups: &[Arc<ShardSetup>], store: &StoreClient, max_tenants: usize, out: &mut Samples) {
     let mut sum = Counters::default();
     let mut tenants: BTreeMap<String, TenantCounters> = BTreeMap::new();
+    let mut usage: BTreeMap<String, TenantUsage> = BTreeMap::new();
     for setup in setups {
         let published = setup.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         add(&mut sum, &published.counters);
@@ -69,6 +72,10 @@ fn shard_samples(setups: &[Arc<ShardSetup>], max_tenants: usize, out: &mut Sampl
         for (n, (name, counters)) in published.tenants.into_iter().enumerate() {
             let name = if n < max_tenants { name } else { OTHER.to_owned() };
             add_tenant(tenants.entry(name).or_default(), &counters);
+        }
+        // Limits of several tenants have no sum: beyond the bound they are in the API alone.
+        for (name, part) in published.usage {
+            usage.entry(name).or_default().add(&part);
         }
     }
     let directions = |out: &mut Samples, name, help, received, sent| {
@@ -115,6 +122,8 @@ fn shard_samples(setups: &[Arc<ShardSetup>], max_tenants: usize, out: &mut Sampl
         let value = sum.refusals[refused as usize];
         out.counter("mast_publish_refused_total", help, &[("reason", word)], value);
     }
+    usage.retain(|name, _| tenants.contains_key(name));
+    limit_samples(&usage, &store.log_use(), out);
     for (name, counters) in &tenants {
         tenant_samples(name, counters, out);
     }
@@ -141,6 +150,37 @@ pub fn tenant_samples(name: &str, t: &TenantCounters, out: &mut Samples) {
     out.counter("mast_tenant_publish_total", "PUBLISH packets received.", &labels, t.publish_in);
     out.counter("mast_tenant_bytes_total", "Payload bytes received.", &labels, t.publish_bytes_in);
     out.counter("mast_tenant_sent_total", "PUBLISH packets sent.", &labels, t.publish_out);
+}
+
+/// Limits of tenants: what is set, what there is, how often they were met. `log` = bytes in the log.
+fn limit_samples(usage: &BTreeMap<String, TenantUsage>, log: &BTreeMap<String, LogUse>, out: &mut Samples) {
+    for (name, tenant) in usage {
+        let own_log = log.get(name).copied().unwrap_or_default();
+        for def in &LIMITS {
+            let labels = [("tenant", name.as_str()), ("limit", def.name)];
+            let (mut enforced, mut observed) =
+                (tenant.hits.enforced[def.row as usize], tenant.hits.observed[def.row as usize]);
+            let mut used = tenant.usage.of(def.row);
+            if def.row == Row::LogBytes {
+                (used, enforced, observed) = (Some(own_log.bytes), own_log.enforced, own_log.observed);
+            }
+            let limit = tenant.limit(def.row);
+            if let Some(limit) = limit {
+                out.gauge("mast_tenant_limit", "Limits of tenants.", &labels, limit.value);
+            }
+            if let Some(used) = used {
+                out.gauge("mast_tenant_usage", "What tenants with limits use.", &labels, used);
+            }
+            if limit.is_none() && enforced == 0 && observed == 0 {
+                continue;
+            }
+            for (mode, value) in [("enforced", enforced), ("observed", observed)] {
+                let help = "Times that a tenant met a limit; observed: nothing was refused or slowed.";
+                let labels = [("tenant", name.as_str()), ("limit", def.name), ("mode", mode)];
+                out.counter("mast_tenant_limit_hits_total", help, &labels, value);
+            }
+        }
+    }
 }
 
 fn add(sum: &mut Counters, other: &Counters) {

@@ -7,12 +7,25 @@ use mast_core::ids::{OpId, ShardIx, TenantId};
 use mast_core::store::key::Key;
 use mast_core::store::port::{Durability, Read, Refusal, Write};
 use mast_core::store::position::{Partition, Position};
+use mast_core::tenant::limits::{Limits, Row};
 use mast_core::tenant::registry::Registry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a request costs beside its bytes, about.
 const REQUEST_OVERHEAD: usize = 128;
+
+/// What a tenant has in the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogUse {
+    /// Bytes of its messages.
+    pub bytes: u64,
+    /// Times that its oldest messages went because of its limit.
+    pub enforced: u64,
+    /// Times that they would have gone.
+    pub observed: u64,
+}
 
 /// The shards' handle to a store. No call blocks on the disk.
 #[derive(Clone)]
@@ -109,6 +122,28 @@ impl StoreClient {
         let index = self.shared.index();
         let slot = index.tenants.slot_of(tenant);
         slot.map_or((0, 0), |slot| (index.tenants.get(slot).bytes, index.tenants.get(slot).count))
+    }
+
+    /// Puts tenants' own limits on the bytes of their messages in force, from the next trimming on.
+    pub fn set_log_limits(&self, registry: &Registry, limits: &Limits) {
+        let mut index = self.shared.index();
+        for id in registry.ids() {
+            if let Some(slot) = index.tenants.slot_of(id) {
+                index.tenants.get_mut(slot).limit = limits.of(id).get(Row::LogBytes);
+            }
+        }
+    }
+
+    /// Bytes in the log, and how often a limit on them was met, by tenant; of those that have any of it.
+    #[must_use]
+    pub fn log_use(&self) -> BTreeMap<String, LogUse> {
+        let index = self.shared.index();
+        let used = index.tenants.iter().filter(|t| t.bytes > 0 || t.limit.is_some());
+        used.map(|t| {
+            let (enforced, observed) = t.hits;
+            (t.name.to_string(), LogUse { bytes: t.bytes, enforced, observed })
+        })
+        .collect()
     }
 
     /// True if publishers should be read no further for now: the queue is over half of a bound, or

@@ -31,7 +31,7 @@ pub mod sidecar;
 pub mod state;
 pub mod stats;
 
-pub use client::StoreClient;
+pub use client::{LogUse, StoreClient};
 pub use error::StoreError;
 pub use inline::InlineStore;
 pub use open::{AdminRecord, TenantsOf};

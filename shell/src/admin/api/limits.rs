@@ -4,7 +4,7 @@ use super::wire::{Body, Caller, Names, Page, answer, answer_of, done};
 use crate::admin::problem::Problem;
 use crate::admin::records::LimitObject;
 use axum::response::Response;
-use mast_core::tenant::limits::{LIMITS, Limit, TenantLimits};
+use mast_core::tenant::limits::{LIMITS, Limit, Row, TenantLimits};
 use serde::{Deserialize, Serialize};
 
 /// A limit of a tenant.
@@ -12,12 +12,28 @@ use serde::{Deserialize, Serialize};
 pub struct LimitView {
     pub name: String,
     pub unit: &'static str,
-    /// Absent: what holds for all tenants.
+    /// What is in force; absent: there is none.
     pub value: Option<u64>,
     /// It only counts what it would have refused.
     pub observe: bool,
+    /// Who set it.
+    pub source: Source,
     /// Changes with every change; 0: the API has set none.
     pub revision: u64,
+}
+
+/// Who set a limit.
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// There is no limit.
+    None,
+    /// The configuration, for all tenants.
+    AllTenants,
+    /// The configuration, for this one.
+    File,
+    /// This API.
+    Api,
 }
 
 /// A limit to be set.
@@ -29,30 +45,37 @@ pub struct NewLimit {
     pub observe: bool,
 }
 
-fn view(caller: &Caller, tenant: &str, name: &str, unit: &'static str) -> LimitView {
-    let kept = caller.admin.state().get::<LimitObject>(&[tenant, name]).cloned();
+fn view(caller: &Caller, limits: &TenantLimits, tenant: &str, row: Row) -> LimitView {
+    let kept = caller.admin.state().get::<LimitObject>(&[tenant, row.name()]).cloned();
+    let limit = limits.get(row);
+    let source = match (limit, &kept) {
+        (None, _) => Source::None,
+        (Some(_), _) if caller.admin.control.limit_owned_by_file(tenant, row).is_err() => Source::File,
+        (Some(_), Some(_)) => Source::Api,
+        (Some(_), None) => Source::AllTenants,
+    };
     LimitView {
-        name: name.to_owned(),
-        unit,
-        value: kept.as_ref().map(|kept| kept.value.value),
-        observe: kept.as_ref().is_some_and(|kept| kept.value.observe),
+        name: row.name().to_owned(),
+        unit: LIMITS[row as usize].unit.name(),
+        value: limit.map(|limit| limit.value),
+        observe: limit.is_some_and(|limit| limit.observe),
+        source,
         revision: kept.map_or(0, |kept| kept.revision),
     }
 }
 
-/// The unit of a limit.
-fn unit_of(name: &str) -> Result<&'static str, Problem> {
-    let row = LIMITS.iter().find(|row| row.name == name);
-    row.map(|row| row.unit.name()).ok_or_else(|| Problem::missing("limit"))
+fn row_of(name: &str) -> Result<Row, Problem> {
+    Row::named(name).ok_or_else(|| Problem::missing("limit"))
 }
 
-/// All limits that a tenant can have, and what the API has set of them.
+/// All limits that a tenant can have: what is in force, and who set it.
 #[utoipa::path(get, path = "/api/v1/tenants/{tenant}/limits", tag = "limits",
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = Page<LimitView>), (status = "4XX", body = Problem)))]
 pub async fn list(caller: Caller, Names(tenant): Names<String>) -> Result<Response, Problem> {
     caller.tenant(&tenant)?;
-    let items = LIMITS.iter().map(|row| view(&caller, &tenant, row.name, row.unit.name())).collect();
+    let limits = caller.admin.control.limits_of(&tenant);
+    let items = Row::all().map(|row| view(&caller, &limits, &tenant, row)).collect();
     Ok(answer(200, &Page { items, next: None }))
 }
 
@@ -65,7 +88,7 @@ pub async fn read(
     Names((tenant, name)): Names<(String, String)>,
 ) -> Result<Response, Problem> {
     caller.tenant(&tenant)?;
-    let view = view(&caller, &tenant, &name, unit_of(&name)?);
+    let view = view(&caller, &caller.admin.control.limits_of(&tenant), &tenant, row_of(&name)?);
     Ok(answer_of(200, view.revision, &view))
 }
 
@@ -82,7 +105,8 @@ pub async fn write(
     caller.tenant(&tenant)?;
     caller.is_global()?;
     caller.may_write()?;
-    let unit = unit_of(&name)?;
+    let row = row_of(&name)?;
+    caller.admin.control.limit_owned_by_file(&tenant, row)?;
     let limit = Limit { value: new.value, observe: new.observe };
     TenantLimits::default()
         .set(&name, Some(limit))
@@ -105,7 +129,7 @@ pub async fn write(
             batch.put(&admin.state(), object)?;
             admin.commit(batch).await?;
             admin.apply_limits().await?;
-            Ok(view(&caller, &tenant, &name, unit))
+            Ok(view(&caller, &admin.control.limits_of(&tenant), &tenant, row))
         })
         .await?;
     Ok(answer_of(200, view.revision, &view))
@@ -122,6 +146,7 @@ pub async fn delete(
     caller.tenant(&tenant)?;
     caller.is_global()?;
     caller.may_write()?;
+    caller.admin.control.limit_owned_by_file(&tenant, row_of(&name)?)?;
     caller
         .admin
         .clone()

@@ -1,289 +1,20 @@
 //! Commands that administrate a running broker through its API.
 
+mod args;
 mod http;
 mod show;
 
 use super::{ConfigArgs, Failure, print};
-use clap::{Args, Subcommand};
+use args::{
+    Access, ListenerCommand, Of, RetainedCommand, RuleCommand, SessionCommand, TenantCommand, TokenCommand,
+    UserCommand, UserFields,
+};
+pub use args::{
+    AuditArgs, ListenerArgs, RetainedArgs, RuleArgs, SessionArgs, TenantArgs, TokenArgs, UserArgs,
+};
 use http::{Client, escape};
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
-
-/// Where the broker is, and how to show what it says.
-#[derive(Debug, Args)]
-pub struct Access {
-    /// Address of the broker's administration; else MAST_ADMIN, or admin.bind of the configuration.
-    #[arg(long, global = true, value_name = "HOST:PORT")]
-    address: Option<String>,
-    /// File with the token; else MAST_TOKEN.
-    #[arg(long, global = true, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Configuration file that tells the address.
-    #[arg(short, long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print the answer as JSON.
-    #[arg(long, global = true)]
-    json: bool,
-}
-
-/// The tenant that a command is about.
-#[derive(Debug, Args)]
-pub struct Of {
-    /// Tenant; else MAST_TENANT, or `default`.
-    #[arg(short, long, global = true)]
-    tenant: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct TenantArgs {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: TenantCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum TenantCommand {
-    /// The tenants.
-    List,
-    /// One tenant.
-    Show { name: String },
-    /// Make a tenant.
-    Create {
-        name: String,
-        #[arg(long, default_value = "")]
-        description: String,
-    },
-    /// Delete a tenant with all that is kept of it.
-    Delete {
-        name: String,
-        /// Come back when nothing of it is left.
-        #[arg(long)]
-        wait: bool,
-    },
-    /// What a tenant uses.
-    Usage { name: String },
-}
-
-#[derive(Debug, Args)]
-pub struct UserArgs {
-    #[command(flatten)]
-    access: Access,
-    #[command(flatten)]
-    of: Of,
-    #[command(subcommand)]
-    command: UserCommand,
-}
-
-#[derive(Debug, Args)]
-struct UserFields {
-    /// A ready hash, instead of a password on the standard input.
-    #[arg(long)]
-    hash: Option<String>,
-    /// What the client id must match: `*` is any text, `%u` the user name.
-    #[arg(long, value_name = "PATTERN")]
-    client_id: Option<String>,
-    /// A value for rules, as NAME=VALUE; may be repeated.
-    #[arg(long, value_name = "NAME=VALUE")]
-    attribute: Vec<String>,
-    /// Rules do not bind it.
-    #[arg(long)]
-    superuser: Option<bool>,
-}
-
-#[derive(Debug, Subcommand)]
-enum UserCommand {
-    /// The users of a tenant.
-    List,
-    /// One user.
-    Show { name: String },
-    /// Make a user; its password is read from the standard input.
-    Create {
-        name: String,
-        #[command(flatten)]
-        fields: UserFields,
-    },
-    /// Change a user.
-    Set {
-        name: String,
-        #[command(flatten)]
-        fields: UserFields,
-        /// Read a new password from the standard input.
-        #[arg(long)]
-        password: bool,
-    },
-    /// Let a user log in again.
-    Enable { name: String },
-    /// Let a user not log in.
-    Disable { name: String },
-    /// Delete a user.
-    Delete { name: String },
-}
-
-#[derive(Debug, Args)]
-pub struct TokenArgs {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: TokenCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum TokenCommand {
-    /// The tokens, without their secrets.
-    List,
-    /// Make a token and print it.
-    Create {
-        /// For this tenant alone.
-        #[arg(short, long)]
-        tenant: Option<String>,
-        /// It may not change anything.
-        #[arg(long)]
-        read_only: bool,
-        /// It ends after so many seconds.
-        #[arg(long, value_name = "SECONDS")]
-        expires_in: Option<u64>,
-        #[arg(long, default_value = "")]
-        description: String,
-    },
-    /// Revoke a token.
-    Revoke { id: String },
-}
-
-#[derive(Debug, Args)]
-pub struct SessionArgs {
-    #[command(flatten)]
-    access: Access,
-    #[command(flatten)]
-    of: Of,
-    #[command(subcommand)]
-    command: SessionCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum SessionCommand {
-    /// The sessions of a tenant.
-    List {
-        /// The client id begins so.
-        #[arg(long)]
-        client_prefix: Option<String>,
-        /// The user that owns it.
-        #[arg(long)]
-        user: Option<String>,
-        /// With a connection, or without.
-        #[arg(long)]
-        connected: Option<bool>,
-    },
-    /// One session.
-    Show { client: String },
-    /// Its subscriptions.
-    Subscriptions { client: String },
-    /// Disconnect a client; its session stays.
-    Disconnect { client: String },
-    /// Delete the session of a client that is not connected.
-    Delete { client: String },
-}
-
-#[derive(Debug, Args)]
-pub struct RetainedArgs {
-    #[command(flatten)]
-    access: Access,
-    #[command(flatten)]
-    of: Of,
-    #[command(subcommand)]
-    command: RetainedCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum RetainedCommand {
-    /// The retained messages of a tenant.
-    List {
-        /// Topic filter.
-        #[arg(default_value = "#")]
-        filter: String,
-    },
-    /// The payload of a retained message.
-    Get { topic: String },
-    /// Delete a retained message.
-    Delete { topic: String },
-}
-
-#[derive(Debug, Args)]
-pub struct RuleArgs {
-    #[command(flatten)]
-    access: Access,
-    /// Rules of this tenant; without, those of the node.
-    #[arg(short, long, global = true)]
-    tenant: Option<String>,
-    #[command(subcommand)]
-    command: RuleCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum RuleCommand {
-    /// The rules in their order.
-    List,
-    /// Put the rules of a JSON file ({"rules": [...]}) in place of the former ones; `-` is the standard input.
-    Set { file: PathBuf },
-    /// Remove all of them.
-    Delete,
-    /// What clients of the tenant were denied, and by which rule.
-    Denied,
-}
-
-#[derive(Debug, Args)]
-pub struct ListenerArgs {
-    #[command(flatten)]
-    access: Access,
-    #[command(subcommand)]
-    command: ListenerCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum ListenerCommand {
-    /// All listeners.
-    List,
-    /// Open a listener.
-    Create {
-        name: String,
-        /// IP address; may be repeated.
-        #[arg(long, required = true)]
-        bind: Vec<String>,
-        #[arg(long)]
-        port: u16,
-        /// MQTT in WebSocket.
-        #[arg(long)]
-        ws: bool,
-        /// Tenant of all its clients.
-        #[arg(short, long)]
-        tenant: Option<String>,
-        #[arg(long)]
-        allow_anonymous: bool,
-        /// Certificate file, on the broker's machine.
-        #[arg(long, requires = "key")]
-        cert: Option<String>,
-        /// Key file, on the broker's machine.
-        #[arg(long, requires = "cert")]
-        key: Option<String>,
-        /// File of the authorities of client certificates.
-        #[arg(long, requires = "cert")]
-        client_ca: Option<String>,
-    },
-    /// Close a listener; who came in by it stays.
-    Delete { name: String },
-    /// The authenticators, and which listeners ask them.
-    Authenticators,
-}
-
-#[derive(Debug, Args)]
-pub struct AuditArgs {
-    #[command(flatten)]
-    access: Access,
-    /// Show the last so many changes.
-    #[arg(short = 'n', long, default_value_t = 50)]
-    last: u64,
-}
 
 /// A command at work.
 struct Job {
@@ -423,21 +154,18 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
         }
         TenantCommand::Delete { name, wait } => {
             let answer = job.client.send("DELETE", &at(&name), None)?;
-            while wait {
-                let list = job.client.send(
-                    "GET",
-                    &format!("/api/v1/tenants?limit=1000&after={}", escape(before(&name))),
-                    None,
-                )?;
-                let there = list["items"]
-                    .as_array()
-                    .is_some_and(|all| all.iter().any(|t| t["name"] == name.as_str()));
-                if !there {
+            if !wait {
+                return job.show(&answer);
+            }
+            let list = format!("/api/v1/tenants?limit=1000&after={}", escape(before(&name)));
+            loop {
+                let page = job.client.send("GET", &list, None)?;
+                let named = |all: &Vec<Value>| all.iter().any(|t| t["name"] == name.as_str());
+                if !page["items"].as_array().is_some_and(named) {
                     return Ok(());
                 }
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
-            job.show(&answer)
         }
         TenantCommand::Usage { name } => job.get(&format!("{}/usage", at(&name))),
     }

@@ -3,6 +3,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mast_core::ids::{SessionUid, TenantId};
+use mast_core::tenant::limits::Limit;
 use mast_core::tenant::registry::Registry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -57,6 +58,12 @@ pub struct Tenant {
     pub bytes: u64,
     /// Number of its messages.
     pub count: u64,
+    /// Most bytes that it may have, if that is not what holds for all.
+    pub limit: Option<Limit>,
+    /// How often its limit was met: messages went, or would have.
+    pub hits: (u64, u64),
+    /// It is over a limit that only counts.
+    pub over: bool,
 }
 
 /// All tenants and topics.
@@ -129,6 +136,9 @@ impl Tenants {
             ended: false,
             bytes: 0,
             count: 0,
+            limit: None,
+            hits: (0, 0),
+            over: false,
         });
         self.slots.insert(name.into(), slot);
         slot

@@ -23,6 +23,21 @@ fn before(now: Wall, age: Duration) -> Option<Wall> {
     now.0.checked_sub(age.as_millis() as u64).map(Wall)
 }
 
+impl super::tenants::Tenant {
+    /// Counts that the tenant is over its own limit.
+    fn count_limit(&mut self) {
+        let Some(limit) = self.limit else { return };
+        let over = self.bytes > limit.value;
+        if limit.observe {
+            // Once for each time that it grows beyond: nothing brings it back at once.
+            self.hits.1 += u64::from(over && !self.over);
+        } else {
+            self.hits.0 += u64::from(over);
+        }
+        self.over = over;
+    }
+}
+
 impl Index {
     /// The sequence up to which the log of the tenant in `slot` may go now. With `hurry` the
     /// minimum retention does not count.
@@ -44,8 +59,9 @@ impl Index {
             need = need.min(self.older_than(now, rules.min_retention));
         }
         let mut target = need.max(self.older_than(now, rules.max_age)).max(tenant.trimmed);
-        if tenant.bytes > rules.tenant_bytes {
-            target = target.max(self.over_limit(slot, rules.tenant_bytes));
+        let enforced = tenant.limit.filter(|l| !l.observe).map_or(rules.tenant_bytes, |l| l.value);
+        if tenant.bytes > enforced {
+            target = target.max(self.over_limit(slot, enforced));
         }
         target.min(head)
     }
@@ -84,6 +100,7 @@ impl Index {
         for slot in 0..self.tenants.len() as u32 {
             let target = self.trim_target(slot, rules, now, head, hurry);
             let tenant = self.tenants.get_mut(slot);
+            tenant.count_limit();
             if target > tenant.trimmed {
                 tenant.trimmed = target;
                 rose |= tenant.count > 0;
