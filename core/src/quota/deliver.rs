@@ -51,23 +51,24 @@ pub(crate) fn take(
     let mut ready = true;
     let mut hits = own.hits;
     for ((rate, n), hit) in own.rates().into_iter().zip(amounts).zip(&mut hits) {
-        let Some(rate) = rate else { continue };
-        if rate.observe {
-            hit[1] += u64::from(!rate.watch(n, now));
-        } else if behind || !rate.is_ready(n, now) {
+        let Some(rate) = rate.filter(|r| !r.observe) else { continue };
+        if behind || !rate.is_ready(n, now) {
             ready = false;
             hit[0] += u64::from(!conn.quota.out_waiting && conn.quota.out_turn == 0);
         }
     }
-    own.hits = hits;
     if ready {
-        for (rate, n) in own.rates().into_iter().zip(amounts) {
-            if let Some(rate) = rate.filter(|r| !r.observe) {
-                rate.take(n);
+        for ((rate, n), hit) in own.rates().into_iter().zip(amounts).zip(&mut hits) {
+            match rate {
+                // What waits is looked at again: a rate that only counts counts what passes, once.
+                Some(rate) if rate.observe => hit[1] += u64::from(!rate.watch(n, now)),
+                Some(rate) => rate.take(n),
+                None => {}
             }
         }
         conn.quota.out_turn = conn.quota.out_turn.saturating_sub(1);
     }
+    own.hits = hits;
     let joins = !ready && !conn.quota.out_waiting;
     if joins {
         conn.quota.out_waiting = true;

@@ -64,23 +64,15 @@ impl Shard {
         let behind = !quota.waiting.is_empty() && turn == 0;
         let mut wait = 0;
         let mut over = None;
-        let mut watched = [(Row::PublishesPerSecond, true); 2];
         let rates = [
             (Row::PublishesPerSecond, &mut quota.publishes, 1),
             (Row::PublishBytesPerSecond, &mut quota.publish_bytes, bytes),
         ];
-        for (index, (row, rate, n)) in rates.into_iter().enumerate() {
-            let Some(rate) = rate else { continue };
-            if rate.observe {
-                watched[index] = (row, rate.watch(n, now));
-            } else if behind || !rate.is_ready(n, now) {
+        for (row, rate, n) in rates {
+            let Some(rate) = rate.as_mut().filter(|r| !r.observe) else { continue };
+            if behind || !rate.is_ready(n, now) {
                 over = Some(row);
                 wait = wait.max(rate.wait(n));
-            }
-        }
-        for (row, within) in watched {
-            if !within && over.is_none() {
-                quota.hit(row, true);
             }
         }
         let Some(row) = over else {
@@ -89,6 +81,19 @@ impl Shard {
             }
             if let Some(rate) = quota.publish_bytes.as_mut().filter(|r| !r.observe) {
                 rate.take(bytes);
+            }
+            // One that waits is looked at again: a rate that only counts counts what passes, once.
+            let mut observed = [None; 2];
+            let rates = [
+                (Row::PublishesPerSecond, &mut quota.publishes, 1),
+                (Row::PublishBytesPerSecond, &mut quota.publish_bytes, bytes),
+            ];
+            for (slot, (row, rate, n)) in observed.iter_mut().zip(rates) {
+                let beyond = rate.as_mut().filter(|r| r.observe).is_some_and(|r| !r.watch(n, now));
+                *slot = beyond.then_some(row);
+            }
+            for row in observed.into_iter().flatten() {
+                quota.hit(row, true);
             }
             if let Some(conn) = self.plane.conn(id) {
                 conn.quota.turn = turn.saturating_sub(1);
