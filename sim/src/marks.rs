@@ -55,6 +55,11 @@ pub const SOMETIMES: &[&str] = &[
     "re-authentication stayed unanswered",
     "the clock was set forward over an absent session",
     "the clock was set back under an absent session",
+    "limits changed",
+    "a limit was met",
+    "a tenant is at a limit",
+    "something waited for a tenant's rate",
+    "a home shard was asked about limits",
 ];
 
 impl Marks {
@@ -122,6 +127,7 @@ impl Marks {
             | PeerMsg::GroupDeliver { .. }
             | PeerMsg::GroupSettled { outcome: Settled::Done, .. }
             | PeerMsg::SysReport { .. } => {}
+            PeerMsg::Quota(_) => self.hit("a home shard was asked about limits"),
         }
     }
 }

@@ -120,7 +120,9 @@ impl World {
             }
             Progress::Admit(admission) => {
                 let shards = self.scenario.topology.shards;
-                let shard = shard_of(admission.identity.tenant, &admission.client_id, shards, true).0;
+                let tenant = admission.identity.tenant;
+                let spread = self.registry.is_spread(tenant);
+                let shard = shard_of(tenant, &admission.client_id, shards, spread).0;
                 let Some(conn) = self.take_slot(shard, link) else { return };
                 self.note_overtaken(link);
                 self.note_late(link);
