@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real clients that tests/tests/real_clients.rs drives: mosquitto from the distribution, paho-mqtt into
-# a virtual environment, MQTT.js beside it. Idempotent; says only what it does. The place is
+# a virtual environment, MQTT.js beside it; and schemathesis, which tests/tests/admin_schema.rs sends at the API. Idempotent; says only what it does. The place is
 # <target directory>/real-clients.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -30,6 +30,13 @@ if ! "$place/venv/bin/python" -c 'import paho.mqtt.client' 2>/dev/null; then
   rm -rf "$place/venv"
   python3 -m venv "$place/venv"
   "$place/venv/bin/pip" install --quiet --disable-pip-version-check 'paho-mqtt==2.1.0'
+fi
+
+if ! "$place/schemathesis/bin/python" -c 'import schemathesis' 2>/dev/null; then
+  echo "setup: schemathesis into $place/schemathesis"
+  rm -rf "$place/schemathesis"
+  python3 -m venv "$place/schemathesis"
+  "$place/schemathesis/bin/pip" install --quiet --disable-pip-version-check 'schemathesis==4.*'
 fi
 
 if [[ ! -d "$place/node/node_modules/mqtt" ]]; then

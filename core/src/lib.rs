@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod ask;
 pub mod authz;
 pub mod codec;
 pub mod conn;

@@ -3,11 +3,13 @@
 
 mod shard_support;
 
+use mast_core::authz::{Action, Conditions, Effect, OrderedRule, QosSet, RuleList, Template};
 use mast_core::codec::{self, Auth, Connect, Packet, PacketType, Property, Props, PropsBuf, Reason, Version};
-use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Handshake, Identity, Progress};
+use mast_core::conn::handshake::{AuthAnswer, AuthQuestion, Claims, Handshake, Identity, Progress};
 use mast_core::ids::TenantId;
 use mast_core::rng::Rng;
 use mast_core::settings::Settings;
+use mast_core::tenant::rules::Rules;
 use shard_support::{Client, Node};
 
 /// Statements that a test shows; the registry of `mast-tests` reads them from this text.
@@ -154,6 +156,36 @@ fn a_client_may_authenticate_again_with_the_same_method() {
     node.send(client, &auth(Reason::CONTINUE_AUTHENTICATION, "STEPS", b"x"));
     node.answer(client, accept("u", b"fine"));
     assert_eq!(said(&node.take(client).concat()), [steps(PacketType::Auth, 0, b"fine")]);
+}
+
+#[test]
+fn re_authentication_brings_the_rights_of_the_new_proof() {
+    let (mut node, client) = running();
+    let mut rule = OrderedRule {
+        name: "crew".into(),
+        origin: "".into(),
+        effect: Effect::Allow,
+        action: Action::Publish,
+        topics: vec![Template::parse("t").expect("a filter")],
+        conditions: Conditions::default(),
+        qos: QosSet::ANY,
+        retain: None,
+    };
+    rule.conditions.groups = vec![Template::parse("crew").expect("a pattern")];
+    let mut rules = Rules::default();
+    rules.give_ordered(TenantId(0), std::sync::Arc::new(RuleList::new(vec![rule])));
+    node.rules(rules);
+    let crew = Claims { groups: Some([Box::from("crew")].into()), ..Claims::default() };
+    // The same topic each time: what was found out about it holds for one proof.
+    for (claims, code) in [(None, 0x87), (Some(crew), 0x10), (Some(Claims::default()), 0x87)] {
+        if let Some(claims) = claims {
+            node.send(client, &auth(Reason::REAUTHENTICATE, "STEPS", b""));
+            let identity = Identity { claims, ..identity("u") };
+            node.answer(client, AuthAnswer::Accept { identity, data: None });
+            node.take(client);
+        }
+        assert_eq!(node.publish(client, "t", b"", 1), [[0x40, 3, 0, 7, code]]);
+    }
 }
 
 #[test]

@@ -2,6 +2,12 @@
 
 use crate::accept::authenticate::Authenticator;
 use crate::accept::{Acceptor, InForce};
+use crate::admin::Admin;
+use crate::admin::api::wire::Door;
+use crate::admin::control::{Control, registry_of};
+use crate::admin::desk::{Desk, Questions};
+use crate::admin::state::State;
+use crate::admin::write::{AnswerSink, Waiting, Writer};
 use crate::config::{Config, Durability as ConfigDurability, WhenFull as ConfigWhenFull};
 use crate::driver::clock::Clock;
 use crate::driver::mailbox::{Mail, Mailbox, StoreSink};
@@ -13,7 +19,7 @@ use crate::obs::memory::{self, Pressure};
 use crate::obs::process;
 use crate::serve::{Context, Engine, OpenListener, Pulse};
 use crate::store::files::os::OsFiles;
-use crate::store::{Sink, Store, StoreClient, StoreOptions};
+use crate::store::{AdminRecord, Sink, Store, StoreClient, StoreOptions};
 use arc_swap::ArcSwap;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use mast_core::codec::Reason;
@@ -60,8 +66,8 @@ pub struct AllInOne {
 
 /// What reload and health need.
 struct Shared {
-    registry: Registry,
-    auth: Arc<crate::auth::AuthState>,
+    admin: Arc<Admin>,
+    door: Door,
     store: StoreClient,
     store_health: Component,
     shards_health: Component,
@@ -76,6 +82,7 @@ struct Common<'a> {
     log_limit: Arc<RateLimited<&'static str>>,
     pressure: Arc<Pressure>,
     clock: Clock,
+    questions: Arc<Questions>,
 }
 
 impl AllInOne {
@@ -85,14 +92,13 @@ impl AllInOne {
     /// # Errors
     /// What failed, with the way out.
     pub fn start(context: Context) -> Result<AllInOne, String> {
-        let Context { config, listeners, auth, metrics, health } = context;
-        let registry = Registry::placed(&config.placed_tenants())
-            .map_err(|(name, error)| format!("tenant {name:?}: {error:?}"))?;
+        let Context { config, listeners, auth, metrics, health, admin: door } = context;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = if config.node.shards == 0 { cores } else { config.node.shards }.min(1024) as u16;
         let mailboxes: Vec<Arc<Mailbox>> = (0..shards).map(|_| Arc::default()).collect();
         let (store_health, shards_health) = (health.register("store"), health.register("shards"));
-        let (store, restored) = open_store(&config, &registry, &mailboxes)?;
+        let answers = Arc::new(Waiting::default());
+        let (store, restored, records, registry) = open_store(&config, &mailboxes, &answers)?;
         let client = store.client();
         let pressure = Arc::new(Pressure::default());
         let common = Common {
@@ -100,6 +106,7 @@ impl AllInOne {
             log_limit: Arc::new(RateLimited::new(Duration::from_secs(5), 256)),
             pressure: Arc::clone(&pressure),
             clock: Clock::new(),
+            questions: Arc::default(),
         };
         client.set_log_limits(&registry, &limits_of(&registry, &config));
         let handles = start_shards(&config, &common, &registry, &auth, &client, restored)?;
@@ -113,7 +120,8 @@ impl AllInOne {
             log_limit: common.log_limit,
             clock: common.clock,
         });
-        crate::obs::broker::register(&metrics, &handles, &client, &auth);
+        let labels = config.limits.max_tenant_labels;
+        crate::obs::broker::register(&metrics, &handles, &client, &auth, labels);
         acceptor.admission.register(&metrics);
         acceptor.failures.register(&metrics);
         let log_limit = Arc::clone(&acceptor.log_limit);
@@ -122,9 +130,20 @@ impl AllInOne {
             out.counter("mast_log_held_back_total", help, &[], log_limit.held_back());
         });
         pressure.register(&metrics);
-        let context = Shared {
+        let control = Control::new(
+            &config,
             registry,
-            auth,
+            &records,
+            (auth, client.clone()),
+            Arc::clone(&acceptor),
+            mailboxes.clone(),
+        );
+        let writer = Writer::new(client.clone(), ShardIx(shards), answers);
+        let desk = Desk::new(mailboxes.clone(), common.questions);
+        let admin = Arc::new(Admin::new(records, writer, desk, control, common.clock));
+        let context = Shared {
+            admin,
+            door,
             store: client,
             store_health,
             shards_health,
@@ -205,7 +224,7 @@ fn tenancy(registry: &Registry, auth: &crate::auth::AuthState, config: &Config) 
 }
 
 /// The limits of tenants as the configuration has them.
-fn limits_of(registry: &Registry, config: &Config) -> Limits {
+pub fn limits_of(registry: &Registry, config: &Config) -> Limits {
     let mut limits = Limits::shared(config.tenant_limits.clone());
     for (name, own) in &config.own_limits {
         if let Some(tenant) = registry.id(name) {
@@ -246,6 +265,7 @@ fn shard_setup(index: u16, common: &Common<'_>) -> Arc<ShardSetup> {
     let own = Arc::clone(&common.mailboxes[index as usize]);
     let limit = Arc::clone(&common.log_limit);
     let clock = common.clock;
+    let questions = Arc::clone(&common.questions);
     Arc::new(ShardSetup {
         shard: ShardIx(index),
         mailboxes: common.mailboxes.to_vec(),
@@ -257,6 +277,7 @@ fn shard_setup(index: u16, common: &Common<'_>) -> Arc<ShardSetup> {
             let refused = AuthAnswer::Refuse { reason: Reason::BAD_AUTHENTICATION_METHOD };
             own.push(Mail::Auth(op, refused));
         }),
+        answer: Box::new(move |token, answer, peers| questions.answered(token, answer, peers)),
         log: Box::new(move |cause, write| {
             let now = Duration::from_micros(clock.mono().0);
             if let Some(held_back) = limit.permit(cause, now) {
@@ -270,13 +291,15 @@ fn shard_setup(index: u16, common: &Common<'_>) -> Arc<ShardSetup> {
     })
 }
 
+/// Opens the store, and reads what it holds of administration, which tells the tenants.
 fn open_store(
     config: &Config,
-    registry: &Registry,
     mailboxes: &[Arc<Mailbox>],
-) -> Result<(Store, Vec<Restored>), String> {
+    answers: &Arc<Waiting>,
+) -> Result<(Store, Vec<Restored>, State, Registry), String> {
     let entropy = entropy().map_err(|e| e.to_string())?;
     let mut options = StoreOptions::new(Arc::new(Clock::wall), entropy);
+    options.shards = mailboxes.len();
     options.segment_bytes = config.store.segment_size;
     options.max_commit_bytes = options.max_commit_bytes.min(options.segment_bytes / 2);
     if config.store.max_bytes > 0 {
@@ -293,9 +316,18 @@ fn open_store(
     }
     let dir = config.data_dir.join("store");
     let files = OsFiles::new(&dir).map_err(|e| format!("store {}: {e}", dir.display()))?;
-    let sinks = mailboxes.iter().map(|m| Box::new(StoreSink(Arc::clone(m))) as Box<dyn Sink>).collect();
-    Store::open(options, Arc::new(files), registry.clone(), sinks)
-        .map_err(|e| format!("store {}: {e}", dir.display()))
+    let mut sinks: Vec<Box<dyn Sink>> =
+        mailboxes.iter().map(|m| Box::new(StoreSink(Arc::clone(m))) as Box<dyn Sink>).collect();
+    sinks.push(Box::new(AnswerSink(Arc::clone(answers))));
+    let (mut state, mut registry) = (State::default(), Registry::default());
+    let mut tenants = |records: &[AdminRecord]| {
+        state = State::read(records)?;
+        registry = registry_of(config, &state).map_err(|(name, e)| format!("tenant {name:?}: {e:?}"))?;
+        Ok(registry.clone())
+    };
+    let opened = Store::open_with(options, Arc::new(files), &mut tenants, sinks);
+    let (store, restored) = opened.map_err(|e| format!("store {}: {e}", dir.display()))?;
+    Ok((store, restored, state, registry))
 }
 
 /// The core's settings of a configuration.
@@ -364,7 +396,6 @@ pub fn settings_of(config: &Config) -> Settings {
         max_group_members: count(limits.max_group_members),
         step_budget: 4096,
         sys_interval_ms: millis(mqtt.sys_interval),
-        ..Settings::default()
     }
 }
 
@@ -378,9 +409,16 @@ impl Engine for AllInOne {
         }
         self.context.shards_health.ready();
         self.look_at_store();
+        // Before anyone is let in: what administration had changed, and the tenants that are being deleted.
+        self.context.admin.control.tell_shards();
+        if let Err(problem) = self.context.admin.begin().await {
+            return Err(format!("administration: {}; {}", problem.what, problem.way_out));
+        }
+        self.context.door.store(Some(Arc::clone(&self.context.admin)));
         for listener in self.closed_doors.drain(..) {
             self.loops.extend(self.acceptor.listen(listener).map_err(|e| e.to_string())?);
         }
+        self.context.admin.open_doors();
         let acceptor = Arc::clone(&self.acceptor);
         let limits = move || acceptor.in_force.load().config.limits.clone();
         let shards = self.mailboxes.clone();
@@ -402,16 +440,12 @@ impl Engine for AllInOne {
     }
 
     fn reload(&mut self, config: &Arc<Config>) -> Vec<String> {
-        let tenancy = tenancy(&self.context.registry, &self.context.auth, config);
-        self.context.store.set_log_limits(&tenancy.registry, &tenancy.limits);
-        for mailbox in &self.mailboxes {
-            mailbox.push(Mail::Reconfigure(Box::new(settings_of(config)), tenancy.clone()));
-        }
-        self.acceptor.reconfigure(in_force(config));
+        self.context.admin.control.reload(config, in_force(config));
         Vec::new()
     }
 
     async fn drain(&mut self) {
+        self.context.admin.doors.close_all();
         for accept in self.loops.drain(..) {
             accept.abort();
         }

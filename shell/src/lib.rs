@@ -2,6 +2,7 @@
 //! rule lives here.
 
 pub mod accept;
+pub mod admin;
 pub mod auth;
 pub mod banner;
 pub mod bench;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    admin::api::wire::Door,
     auth::{AuthError, AuthState, Checked},
     banner,
     config::{Config, ConfigErrors, EXIT_CONFIG, Listener, Sources},
@@ -19,6 +20,7 @@ use crate::{
         Health, Metrics,
         health::Component,
         http::{self, HttpBindError, HttpState},
+        http_door::HttpDoor,
         log::{self, LogError, LogHandle},
         notify, process,
         signals::{Request, Signals},
@@ -40,6 +42,8 @@ pub struct Context {
     pub auth: Arc<AuthState>,
     pub metrics: Metrics,
     pub health: Health,
+    /// Where the engine puts its administration once it runs.
+    pub admin: Door,
 }
 
 /// True while everything that must turn does.
@@ -133,14 +137,28 @@ pub fn run<E: Engine + Send + 'static>(
         let listeners = open_listeners(&config, &tls)?;
         banner::starts(&config);
         let doors = banner::doors(&listeners);
-        let state =
-            HttpState { metrics: metrics.clone(), health: health.clone(), token: config.admin.token.clone() };
-        let router = http::router(state, usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX));
+        let api = Door::default();
+        let state = HttpState {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            token: config.admin.token.clone(),
+            door: Arc::clone(&api),
+        };
+        let max_body = usize::try_from(config.limits.max_admin_body).unwrap_or(usize::MAX);
+        let router = http::router(state, max_body);
+        let door = HttpDoor::new(&config.limits);
+        door.register(&metrics);
         for socket in admin {
-            tokio::spawn(serve_admin(socket, router.clone()));
+            tokio::spawn(serve_admin(Arc::clone(&door), socket, router.clone()));
         }
-        let context =
-            Context { config: Arc::clone(&config), listeners, auth: Arc::clone(&auth), metrics, health };
+        let context = Context {
+            config: Arc::clone(&config),
+            listeners,
+            auth: Arc::clone(&auth),
+            metrics,
+            health,
+            admin: api,
+        };
         let starting = async {
             let started = tokio::task::spawn_blocking(move || start(context)).await;
             // An error here: the start panicked.
@@ -188,8 +206,8 @@ async fn until_stopped(signals: &mut Signals, reload: &mut bool) {
     }
 }
 
-async fn serve_admin(socket: std::net::TcpListener, router: axum::Router) {
-    if let Err(error) = http::serve(socket, router).await {
+async fn serve_admin(door: Arc<HttpDoor>, socket: std::net::TcpListener, router: axum::Router) {
+    if let Err(error) = door.serve(socket, router).await {
         tracing::error!(%error, "the metrics and health endpoint ended");
     }
 }
@@ -320,7 +338,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("node.data_dir", old.data_dir != new.data_dir),
         ("admin", old.admin != new.admin),
         ("store", old.store != new.store),
-        ("tenants", old.tenants != new.tenants),
+        ("tenants that are gone", old.tenants.iter().any(|name| !new.tenants.contains(name))),
         ("tenant.*.spread", old.tenants == new.tenants && old.placed_tenants() != new.placed_tenants()),
     ];
     let message = |key: &str| format!("changes of {key} are put in place by a restart");

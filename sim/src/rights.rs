@@ -67,7 +67,7 @@ impl Rights {
             && (topic.starts_with("p/")
                 || self.sets.iter().any(|(_, set)| {
                     set.rules.iter().any(|r| r.grant == GrantSpec::Deny && naive_matches(&r.filter, topic))
-                        || set.ordered.iter().any(|r| naive_matches(&r.filter, topic))
+                        || set.ordered.iter().any(|r| naive_matches(&widest(&r.filter), topic))
                 }))
     }
 
@@ -172,6 +172,11 @@ fn made(spec: &OrderedSpec) -> OrderedRule {
         qos: QosSet::ANY,
         retain: None,
     }
+}
+
+/// What a filter can match whoever it is for.
+fn widest(filter: &str) -> String {
+    filter.replace("%c", "+").replace("%u", "+").replace("${home}", "+")
 }
 
 /// Users who have the attribute `home`; one of them one that may not get into a filter.

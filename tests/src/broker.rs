@@ -413,6 +413,11 @@ impl Broker {
         Some((status, body))
     }
 
+    /// Where administration is.
+    pub fn admin(&self) -> SocketAddr {
+        self.at(ADMIN_PORT)
+    }
+
     /// Value of a metric, by its name with labels as the endpoint prints them; 0 if absent.
     pub fn metric(&self, name: &str) -> f64 {
         let (status, body) = self.http("/metrics").expect("the metrics endpoint answers");

@@ -4,7 +4,7 @@ use std::{net::TcpStream, path::Path, sync::Arc};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -60,9 +60,29 @@ impl Authority {
         self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// A certificate for the broker that ends in so many days.
+    pub fn server_for_days(&self, ip: std::net::IpAddr, days: i64) -> Pair {
+        let mut params = named("mast test broker");
+        params.subject_alt_names = vec![SanType::IpAddress(ip)];
+        let now = std::time::SystemTime::now();
+        let day = |n: i64| {
+            let step = std::time::Duration::from_secs(n.unsigned_abs() * 86_400);
+            if n < 0 { now - step } else { now + step }
+        };
+        (params.not_before, params.not_after) = (day(days.min(0) - 1).into(), day(days).into());
+        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     /// A certificate for a client.
     pub fn client(&self, cn: &str) -> Pair {
         self.sign(named(cn), ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A certificate for a client that is valid in these years.
+    pub fn client_between(&self, cn: &str, from: i32, to: i32) -> Pair {
+        let mut params = named(cn);
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 }
 

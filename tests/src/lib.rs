@@ -2,6 +2,7 @@
 //! specification's statements; none of these know how the broker works inside. Besides, tests that need more than
 //! one crate: the contract suite of the store port, and the means to run stores under it.
 
+pub mod api;
 pub mod broker;
 pub mod certs;
 pub mod client;
@@ -18,6 +19,7 @@ pub mod transcript;
 pub mod twin;
 pub mod ws;
 
+pub use api::Api;
 pub use broker::Broker;
 pub use client::Client;
 pub use connect::Connect;

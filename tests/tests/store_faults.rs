@@ -5,8 +5,9 @@ use mast::store::files::fault::FaultFiles;
 use mast::store::salvage::{SalvageReport, salvage};
 use mast::store::{InlineStore, StoreError};
 use mast_core::ids::ShardIx;
+use mast_core::rng::Rng;
 use mast_core::store::port::{CommitResult, Durability, Expect, Read, ReadResult, Refusal};
-use mast_core::store::position::Partition;
+use mast_core::store::position::{Partition, Position, Seq};
 use mast_core::tenant::registry::Registry;
 use mast_tests::contract::{
     ACME, Bench, StoreUnderTest, ZETA, log_read, logged, message, put, retained, seqs,
@@ -202,6 +203,50 @@ fn a_missing_segment_is_refused() {
     let disk = b.store.files.copy();
     disk.remove("state.redb").expect("a removal");
     assert!(matches!(open(&disk, false), Err(StoreError::State { .. })));
+}
+
+#[test]
+fn a_covered_segment_that_is_gone_with_its_index_file_is_named_and_refused() {
+    let mut b = bench();
+    fill(&mut b, 200);
+    assert!(b.store.running().checkpoint());
+    b.store.running().tick();
+    let segments = names(&b.store.files, ".seg");
+    assert!(segments.len() >= 3 && !names(&b.store.files, ".idx").is_empty(), "{segments:?}");
+    for gone in &segments {
+        let disk = b.store.files.copy();
+        disk.remove(gone).expect("a removal");
+        // It may have none yet.
+        disk.remove(&gone.replace(".seg", ".idx")).unwrap_or_default();
+        let error = open(&disk, false).expect_err("a segment is missing").to_string();
+        assert!(error.contains(gone.as_str()) && error.contains("missing"), "{gone}: {error}");
+    }
+    open(&b.store.files.copy(), true).expect("nothing is missing");
+}
+
+#[test]
+fn segments_that_are_freed_are_never_taken_for_lost_wherever_a_crash_falls() {
+    let mut b = bench();
+    fill(&mut b, 200);
+    assert!(b.store.running().checkpoint());
+    let before = names(&b.store.files, ".seg").len();
+    let from = b.store.files.ops();
+    for shard in 0..2 {
+        b.store.set_floor(ShardIx(shard), ACME, Some(Position::at(Partition(0), Seq(u64::MAX >> 1))));
+    }
+    for round in 0..4 {
+        b.store.clock.set(2000 + round);
+        b.store.running().tick();
+    }
+    assert!(names(&b.store.files, ".seg").len() < before, "nothing was freed");
+    let mut rng = Rng::new(9);
+    let all = from..=b.store.files.ops();
+    for ops in all.step_by(stride(5)) {
+        let mut draw = |n: u64| rng.below(n);
+        for disk in [b.store.files.kill(ops), b.store.files.crash(ops, &mut draw)] {
+            open(&disk, false).unwrap_or_else(|e| panic!("after {ops} operations: {e}"));
+        }
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Shard {
     pub(crate) fn admit(&mut self, id: ConnId, admission: Box<Admission>) {
         let mount = Mount::new(admission.identity.tenant);
         let placeholder = SessionId { idx: u32::MAX, generation: u32::MAX };
-        let mut conn = Conn::new(id, admission.version, mount, placeholder, self.plane.now.mono);
+        let mut conn = Conn::new(id, admission.version, mount, placeholder, self.plane.now);
         let Ok(connect) = admission.packet() else {
             // The handshake decoded these bytes; if they no longer decode, the driver mixed something up.
             self.log(LogEvent::Invariant { what: "admitted CONNECT does not decode" });

@@ -20,7 +20,7 @@ use crate::publish::cache::RouteCache;
 use crate::quota::ConnQuota;
 use crate::subscribe::fence::Fence;
 use crate::tenant::mount::Mount;
-use crate::time::{Mono, Wall};
+use crate::time::{Mono, Now, Wall};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -57,6 +57,8 @@ pub(crate) struct Conn {
     /// Silence allowed, µs; 0 = any.
     pub keep_alive_micros: u64,
     pub last_seen: Mono,
+    /// Its CONNECT was admitted then.
+    pub since: Wall,
     /// Since when an incomplete packet is known to wait for its rest.
     pub partial_since: Option<Mono>,
     /// Since when output waits without any progress.
@@ -89,7 +91,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub fn new(id: ConnId, version: Version, mount: Mount, session: SessionId, now: Mono) -> Conn {
+    pub fn new(id: ConnId, version: Version, mount: Mount, session: SessionId, now: Now) -> Conn {
         Conn {
             id,
             phase: Phase::Connecting,
@@ -103,7 +105,8 @@ impl Conn {
             hold: Vec::new(),
             fence: Fence::Open,
             keep_alive_micros: 0,
-            last_seen: now,
+            last_seen: now.mono,
+            since: now.wall,
             partial_since: None,
             stalled_since: None,
             max_packet_out: u32::MAX,

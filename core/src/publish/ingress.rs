@@ -527,7 +527,7 @@ impl Shard {
 
     /// The append of a message of our own (a will), if it needs one or `always` gets one.
     pub(crate) fn append_of(&mut self, message: &Arc<Message>, always: bool) -> Option<Append> {
-        let retain = self.may_retain_will(message);
+        let retain = message.retain && self.may_retain_will(message);
         let tenant = message.tenant.0 as usize;
         let log = self.may_log(message.qos)
             && (self.wants_log(tenant, message.topic())

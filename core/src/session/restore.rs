@@ -94,6 +94,8 @@ impl Shard {
                 }
                 return Some(());
             }
+            // They are not under a tenant's name, so this one is no record of ours.
+            Space::Admin => return None,
             Space::Session | Space::Filter | Space::Cursor | Space::Window | Space::Inbound => {}
         }
         let end = rest.iter().position(|b| *b == 0).unwrap_or(rest.len());
@@ -112,7 +114,7 @@ impl Shard {
                 parts.filters.push((filter, FilterRecord::decode(value)?, revision));
             }
             Space::Inbound => parts.inbound.push(parse_inbound_tail(tail)?),
-            Space::Window | Space::Group | Space::Watermark => {}
+            Space::Window | Space::Group | Space::Watermark | Space::Admin => {}
         }
         Some(())
     }
@@ -330,5 +332,6 @@ fn space_name(space: Space) -> &'static str {
         Space::Inbound => "inbound",
         Space::Group => "group",
         Space::Watermark => "watermark",
+        Space::Admin => "admin",
     }
 }

@@ -69,6 +69,7 @@ impl Shard {
                 }
             }
             Op::Watermark => {}
+            Op::Asked { token, then } => self.asked_stored(token, then, &result),
             // Not commits.
             Op::Page { .. }
             | Op::Bound { .. }
@@ -100,6 +101,7 @@ impl Shard {
             | Op::Away { .. }
             | Op::End { .. }
             | Op::Watermark
+            | Op::Asked { .. }
             | Op::Auth { .. } => {}
         }
     }
@@ -211,6 +213,7 @@ fn name(op: &Op) -> &'static str {
         Op::Will { .. } => "will",
         Op::GroupCursor { .. } => "group cursor",
         Op::Watermark => "watermark",
+        Op::Asked { .. } => "a change by administration",
         Op::Auth { .. } => "authentication",
     }
 }

@@ -2,6 +2,7 @@
 //! the tests all use.
 
 use super::peer::PeerMsg;
+use crate::ask::{Answer, Ask};
 use crate::conn::handshake::{Admission, AuthAnswer, AuthQuestion};
 use crate::ids::{ConnId, OpId, ShardIx, TenantId};
 use crate::settings::Settings;
@@ -70,13 +71,19 @@ pub enum Input<'a> {
     /// Time passed: timers are due.
     Tick,
     /// New settings, tenants and rules; the old ones stay for what they already admitted. All shards are told of a
-    /// new tenant before the first of its clients is admitted anywhere, and of a removed one once nothing of it is
-    /// left.
+    /// new tenant before the first of its clients is admitted anywhere.
     Reconfigure {
         /// The settings.
         settings: Box<Settings>,
         /// The tenants, and what holds for each.
         tenancy: Tenancy,
+    },
+    /// A question or command of administration; answered by [`Effect::Answer`] with the same token.
+    Ask {
+        /// To match the answer.
+        token: u64,
+        /// What.
+        ask: Ask,
     },
     /// Memory is short: connections that hold much of it and are owed nothing are cut.
     Relieve,
@@ -145,6 +152,13 @@ pub enum Effect {
         tenant: TenantId,
         /// How far.
         floor: Position,
+    },
+    /// The answer to an [`Input::Ask`].
+    Answer {
+        /// From the question.
+        token: u64,
+        /// What.
+        answer: Answer,
     },
     /// Something that an operator should see.
     Log(LogEvent),

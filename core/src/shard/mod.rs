@@ -90,7 +90,7 @@ pub struct Shard {
     pub(crate) shards: u16,
     pub(crate) rng: Rng,
     pub(crate) hash_seed: u64,
-    interest_seed: u64,
+    pub(crate) interest_seed: u64,
     pub(crate) plane: Plane,
     pub(crate) tenants: Vec<TenantState>,
     pub(crate) tenancy: Tenancy,
@@ -226,6 +226,7 @@ impl Shard {
                     self.offline_limits_changed();
                 }
             }
+            Input::Ask { token, ask } => self.ask(token, ask),
             Input::Relieve => self.relieve(),
             Input::Drain { reason } => self.drain(reason),
         }
@@ -290,7 +291,8 @@ impl Shard {
 
     /// Name and counters of every tenant that was not removed.
     pub fn tenant_counters(&self) -> impl Iterator<Item = (&str, &crate::sys::TenantCounters)> {
-        self.tenants.iter().filter(|t| !t.name.is_empty()).map(|t| (&*t.name, &t.counters))
+        let served = self.tenancy.registry.ids().filter_map(|id| self.tenants.get(id.0 as usize));
+        served.map(|t| (&*t.name, &t.counters))
     }
 
     /// Name, limits and use of every tenant that was not removed, as this shard counts them.

@@ -1,6 +1,7 @@
 //! Operations that wait for an answer from outside, and what happens then. Each has a deadline: no
 //! answer is an outcome too.
 
+use crate::ask::Asked;
 use crate::conn::handshake::Admission;
 use crate::ids::{ConnId, OpId, SessionId, TenantId};
 use crate::session::will::Will;
@@ -82,6 +83,8 @@ pub(crate) enum Op {
     GroupCursor { idx: u32, generation: u32 },
     /// How far this shard's idle live sessions have come.
     Watermark,
+    /// What administration asked for.
+    Asked { token: u64, then: Asked },
     /// Re-authentication of a connection.
     Auth { conn: ConnId },
 }

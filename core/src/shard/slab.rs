@@ -68,6 +68,12 @@ impl<T> Slab<T> {
 
     /// All occupants with index and generation, by index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
-        self.slots.iter().enumerate().filter_map(|(i, (g, v))| v.as_ref().map(|v| (i as u32, *g, v)))
+        self.iter_from(0)
+    }
+
+    /// The same from an index on.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, u32, &T)> {
+        let slots = self.slots.iter().enumerate().skip(from as usize);
+        slots.filter_map(|(i, (g, v))| v.as_ref().map(|v| (i as u32, *g, v)))
     }
 }

@@ -155,8 +155,8 @@ impl TenantState {
 }
 
 impl Shard {
-    /// Puts tenants and what holds for them in force: makes the state of new ones, and lets go of what removed ones
-    /// had.
+    /// Puts tenants and what holds for them in force, and makes the state of new ones. Clients of removed ones are let
+    /// in no more; what is held of them goes with [`crate::ask::Ask::EndTenant`].
     pub(crate) fn take_tenancy(&mut self, tenancy: Tenancy) {
         let seeds = (self.hash_seed, self.interest_seed);
         for number in self.tenants.len() as u32..tenancy.registry.numbers() {
@@ -164,11 +164,6 @@ impl Shard {
             let mut state = TenantState::new(name, seeds.0, seeds.1, self.shards);
             state.spread = tenancy.registry.is_spread(TenantId(number));
             self.tenants.push(state);
-        }
-        for (number, tenant) in (0u32..).zip(&mut self.tenants) {
-            if !tenant.name.is_empty() && tenancy.registry.name(TenantId(number)).is_none() {
-                *tenant = TenantState::new("", seeds.0, seeds.1, self.shards);
-            }
         }
         self.tenancy = tenancy;
         self.take_limits();

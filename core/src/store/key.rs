@@ -23,6 +23,8 @@ pub enum Space {
     Group = 6,
     /// How far the idle live sessions of a shard have come (rest = shard, big-endian).
     Watermark = 7,
+    /// Records of administration, under mast's own name instead of a tenant's (rest = kind, NUL, parts of its name).
+    Admin = 8,
 }
 
 impl Space {
@@ -37,6 +39,7 @@ impl Space {
             5 => Some(Space::Inbound),
             6 => Some(Space::Group),
             7 => Some(Space::Watermark),
+            8 => Some(Space::Admin),
             _ => None,
         }
     }

@@ -8,8 +8,8 @@ use crate::tenant::rules::Rules;
 /// The tenants of a node and what holds for them.
 #[derive(Clone, Debug, Default)]
 pub struct Tenancy {
-    /// Who they are. A shard takes in tenants that it does not have yet; of one that is not there any more it keeps
-    /// nothing but the number.
+    /// Who they are. A shard takes in tenants that it does not have yet, and lets in no clients of one that is not there
+    /// any more.
     pub registry: Registry,
     /// Their access control lists.
     pub rules: Rules,

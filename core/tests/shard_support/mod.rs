@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use mast_core::ask::{Answer, Ask};
 use mast_core::codec::{self, Packet, Version};
 use mast_core::conn::handshake::{
     Admission, AuthAnswer, Claims, Handshake, HandshakeConfig, Identity, Progress, shard_of,
@@ -54,6 +55,7 @@ pub struct Node {
     pub expires: Option<Wall>,
     /// The tenants of the node.
     pub tenancy: Tenancy,
+    answer: Option<Answer>,
     /// Tenant of clients that connect from now on.
     pub tenant: TenantId,
     /// User of clients that connect from now on.
@@ -122,6 +124,7 @@ impl Node {
                 registry: Registry::new(&["default"]).expect("a tenant"),
                 ..Tenancy::default()
             },
+            answer: None,
             tenant: TenantId(0),
             user: None,
             claims: Claims::default(),
@@ -265,6 +268,17 @@ impl Node {
         }
     }
 
+    /// What a shard answers.
+    pub fn ask(&mut self, shard: u16, ask: Ask) -> Answer {
+        self.give(shard, Input::Ask { token: 1, ask });
+        self.answer.take().expect("an answer")
+    }
+
+    /// Keys of the store.
+    pub fn stored(&self) -> usize {
+        self.keys.len()
+    }
+
     /// The shard reads its sockets from now on, but not its mail.
     pub fn leave_mail(&mut self, shard: u16) {
         self.unread.insert(shard, Vec::new());
@@ -321,6 +335,7 @@ impl Node {
             }
             Effect::Auth { op, .. } => self.asked.push(op),
             Effect::Pause { .. } | Effect::Resume { .. } | Effect::Floor { .. } | Effect::Log(_) => {}
+            Effect::Answer { answer, .. } => self.answer = Some(answer),
         }
     }
 

@@ -12,6 +12,7 @@ use mast_core::{
     time::{Now, Wall},
 };
 
+use super::state::Profile;
 use super::{AuthState, KeyedRate, Login, jwt::Token};
 use crate::{
     config::{Authenticator, Limits},
@@ -121,7 +122,7 @@ impl LoginGate {
                     self.token(auth, given, now)
                 }
                 Authenticator::Password => {
-                    tried |= given.user.is_some();
+                    tried |= given.user.is_some() && auth.passwords().is_some();
                     self.password(auth, given, now).await
                 }
             };
@@ -168,7 +169,10 @@ impl LoginGate {
         match verifier.verify(given.tenant, user, password).await {
             Login::Accepted(tenant) => {
                 let tenant = tenant.map(|t| t.to_string());
-                Some(Ok(User { name: user.to_owned(), tenant, ..User::default() }))
+                let profile = tenant.as_deref().and_then(|tenant| auth.profile(tenant, user));
+                let Profile { client_id, claims } = profile.unwrap_or_default();
+                let name = user.to_owned();
+                Some(Ok(User { name, tenant, client_id, claims, ..User::default() }))
             }
             Login::Refused => Some(Err(Denial::BadUserNameOrPassword)),
             Login::Unknown => None,

@@ -11,8 +11,8 @@ use super::password_file::PasswordFile;
 #[derive(Debug, Default)]
 pub struct Logins {
     /// Users of no tenant of their own.
-    shared: Option<PasswordFile>,
-    tenants: BTreeMap<Arc<str>, PasswordFile>,
+    shared: Option<Arc<PasswordFile>>,
+    tenants: BTreeMap<Arc<str>, Arc<PasswordFile>>,
     /// Whose a name is, where only one file has it.
     owners: HashMap<String, Owner>,
 }
@@ -37,13 +37,18 @@ pub enum Checked {
 
 impl Logins {
     pub fn new(shared: Option<PasswordFile>, tenants: BTreeMap<Arc<str>, PasswordFile>) -> Self {
+        let tenants = tenants.into_iter().map(|(tenant, file)| (tenant, Arc::new(file))).collect();
+        Self::of(shared.map(Arc::new), tenants)
+    }
+
+    fn of(shared: Option<Arc<PasswordFile>>, tenants: BTreeMap<Arc<str>, Arc<PasswordFile>>) -> Self {
         let mut owners: HashMap<String, Owner> = HashMap::new();
         let mut add = |user: &str, owner: Owner| {
             owners.entry(user.to_owned()).and_modify(|o| *o = Owner::Several).or_insert(owner);
         };
         // Without files of tenants there is nothing to decide.
         if !tenants.is_empty() {
-            shared.iter().flat_map(PasswordFile::users).for_each(|user| add(user, Owner::Shared));
+            shared.iter().flat_map(|file| file.users()).for_each(|user| add(user, Owner::Shared));
             for (tenant, file) in &tenants {
                 file.users().for_each(|user| add(user, Owner::Tenant(Arc::clone(tenant))));
             }
@@ -80,6 +85,13 @@ impl Logins {
         }
     }
 
+    /// These and the users of tenants that are kept in the store; a tenant with a file of its own keeps that.
+    pub fn with(&self, stored: &BTreeMap<Arc<str>, Arc<PasswordFile>>) -> Self {
+        let mut tenants = stored.clone();
+        tenants.extend(self.tenants.clone());
+        Self::of(self.shared.clone(), tenants)
+    }
+
     /// Takes the time of the dearest check.
     fn waste(&self, password: &[u8]) {
         let files = self.shared.iter().chain(self.tenants.values());
@@ -98,8 +110,8 @@ impl Logins {
 
     /// All files, with their tenants.
     pub fn files(&self) -> impl Iterator<Item = (Option<&str>, &PasswordFile)> {
-        let shared = self.shared.iter().map(|file| (None, file));
-        shared.chain(self.tenants.iter().map(|(tenant, file)| (Some(&**tenant), file)))
+        let shared = self.shared.iter().map(|file| (None, &**file));
+        shared.chain(self.tenants.iter().map(|(tenant, file)| (Some(&**tenant), &**file)))
     }
 }
 

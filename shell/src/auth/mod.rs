@@ -20,5 +20,5 @@ pub use gate::{Credentials, Denial, Identity, LoginGate, User};
 pub use logins::Logins;
 pub use password_file::{PasswordFile, PasswordFileError};
 pub use rate::KeyedRate;
-pub use state::{AuthError, AuthState, Checked};
+pub use state::{AuthError, AuthState, Checked, StoredUser};
 pub use verifier::{Login, PasswordVerifier, VerifierLimits};

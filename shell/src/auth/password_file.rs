@@ -81,6 +81,19 @@ impl PasswordFile {
         Ok(file)
     }
 
+    /// Of users that are kept elsewhere. Of two of one name the last counts.
+    pub fn of(users: impl IntoIterator<Item = (String, StoredHash)>) -> Self {
+        let mut file = Self::default();
+        for (user, hash) in users {
+            file.weak += usize::from(hash.is_weak());
+            if file.decoy.as_ref().is_none_or(|d| d.cost_us() < hash.cost_us()) {
+                file.decoy = Some(hash.clone());
+            }
+            file.users.insert(user, hash);
+        }
+        file
+    }
+
     /// Whether `user` may log in with `password`; `None`: there is no such user, which costs as much to find out.
     /// Blocks for the time of a hash.
     pub fn verify(&self, user: &str, password: &[u8]) -> Option<bool> {

@@ -1,12 +1,19 @@
 //! Password files, keys of tokens and access control lists in use, with a reload that changes all or nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mast_core::tenant::{registry::Registry, rules::Rules};
+use mast_core::{
+    conn::handshake::{Attributes, Claims},
+    tenant::{registry::Registry, rules::Rules},
+};
 
 use super::{
     acl_file::AclFileError,
+    hash::StoredHash,
     jwt::JwtVerifier,
     jwt_keys::JwtKeysError,
     logins::Logins,
@@ -29,9 +36,43 @@ pub enum AuthError {
     Random(#[from] NoRandom),
 }
 
+/// A user that is kept in the store.
+#[derive(Debug, Clone)]
+pub struct StoredUser {
+    pub tenant: Arc<str>,
+    pub name: String,
+    pub hash: StoredHash,
+    /// What its client id must match, with `*` for any text and `%u` for its name.
+    pub client_id: Option<String>,
+    /// For the placeholders and conditions of rules.
+    pub attributes: BTreeMap<String, String>,
+    /// Rules of its tenant don't bind it.
+    pub superuser: bool,
+}
+
+/// What a user that is kept in the store is bound to.
+#[derive(Debug, Clone, Default)]
+pub struct Profile {
+    /// What its client id must match, with `*` for any text.
+    pub client_id: Option<String>,
+    /// What rules may ask about.
+    pub claims: Claims,
+}
+
+/// Users from both sources.
+#[derive(Default)]
+struct Sources {
+    /// `None`: no file is configured.
+    files: Option<Logins>,
+    stored: BTreeMap<Arc<str>, Arc<PasswordFile>>,
+}
+
 /// What is in use now. Listeners and shards share it.
 pub struct AuthState {
     passwords: ArcSwapOption<PasswordVerifier>,
+    sources: Mutex<Sources>,
+    profiles: ArcSwap<HashMap<(String, String), Profile>>,
+    limits: VerifierLimits,
     tokens: ArcSwapOption<JwtVerifier>,
     rights: ArcSwap<Rights>,
 }
@@ -108,26 +149,74 @@ fn remark_passwords(of: &str, file: &PasswordFile, remarks: &mut Vec<String>) {
 
 impl AuthState {
     pub fn new(checked: Checked) -> Result<Self, AuthError> {
-        let passwords = match checked.passwords {
-            Some(logins) => Some(Arc::new(PasswordVerifier::new(logins, checked.limits)?)),
-            None => None,
-        };
-        Ok(Self {
-            passwords: ArcSwapOption::new(passwords),
+        let state = Self {
+            passwords: ArcSwapOption::new(None),
+            sources: Mutex::new(Sources { files: checked.passwords, stored: BTreeMap::new() }),
+            profiles: ArcSwap::default(),
+            limits: checked.limits,
             tokens: ArcSwapOption::from_pointee(checked.tokens),
             rights: ArcSwap::from_pointee(checked.rights),
-        })
+        };
+        state.renew(&state.sources())?;
+        Ok(state)
+    }
+
+    fn sources(&self) -> MutexGuard<'_, Sources> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the users of both sources in use and forgets remembered logins.
+    fn renew(&self, sources: &Sources) -> Result<(), AuthError> {
+        if sources.files.is_none() && sources.stored.is_empty() {
+            self.passwords.store(None);
+            return Ok(());
+        }
+        let none = Logins::default();
+        let logins = sources.files.as_ref().unwrap_or(&none).with(&sources.stored);
+        match self.passwords.load_full() {
+            Some(verifier) => verifier.replace(logins)?,
+            None => self.passwords.store(Some(Arc::new(PasswordVerifier::new(logins, self.limits)?))),
+        }
+        Ok(())
+    }
+
+    /// Puts the users that are kept in the store in place of the former ones.
+    pub fn set_stored(&self, users: Vec<StoredUser>) -> Result<(), AuthError> {
+        let mut profiles = HashMap::new();
+        let mut tenants: BTreeMap<Arc<str>, Vec<(String, StoredHash)>> = BTreeMap::new();
+        for user in users {
+            if user.client_id.is_some() || user.superuser || !user.attributes.is_empty() {
+                let client_id = user.client_id.map(|pattern| pattern.replace("%u", &user.name));
+                let attributes: Attributes =
+                    user.attributes.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+                let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
+                let claims = Claims { superuser: user.superuser, attributes, ..Claims::default() };
+                profiles.insert((user.tenant.to_string(), user.name.clone()), Profile { client_id, claims });
+            }
+            tenants.entry(user.tenant).or_default().push((user.name, user.hash));
+        }
+        let stored = tenants.into_iter().map(|(tenant, users)| (tenant, Arc::new(PasswordFile::of(users))));
+        let mut sources = self.sources();
+        sources.stored = stored.collect();
+        self.profiles.store(Arc::new(profiles));
+        self.renew(&sources)
+    }
+
+    /// What a user of a tenant is bound to, if it is kept in the store and bound to anything.
+    pub fn profile(&self, tenant: &str, user: &str) -> Option<Profile> {
+        let profiles = self.profiles.load();
+        if profiles.is_empty() {
+            return None;
+        }
+        profiles.get(&(tenant.to_owned(), user.to_owned())).cloned()
     }
 
     /// Puts newly read files in use and forgets remembered logins. A verifier keeps its bounds until a restart.
     pub fn replace(&self, checked: Checked) -> Result<(), AuthError> {
-        match (checked.passwords, self.passwords.load_full()) {
-            (Some(logins), Some(verifier)) => verifier.replace(logins)?,
-            (Some(logins), None) => {
-                self.passwords.store(Some(Arc::new(PasswordVerifier::new(logins, checked.limits)?)));
-            }
-            (None, _) => self.passwords.store(None),
-        }
+        let mut sources = self.sources();
+        sources.files = checked.passwords;
+        self.renew(&sources)?;
+        drop(sources);
         self.tokens.store(checked.tokens.map(Arc::new));
         self.rights.store(Arc::new(checked.rights));
         Ok(())

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod admin;
 mod authz;
 mod client;
 mod config;
@@ -75,6 +76,22 @@ enum Command {
     Doctor(ConfigArgs),
     /// Copy what is intact of a damaged store to a new data directory.
     Salvage(salvage::SalvageArgs),
+    /// List, make and delete tenants of a running broker.
+    Tenant(admin::TenantArgs),
+    /// List, make, change and delete users of a tenant.
+    User(Box<admin::UserArgs>),
+    /// List, make and revoke tokens of the API.
+    Token(admin::TokenArgs),
+    /// List and replace rules; what was denied by them.
+    Rule(admin::RuleArgs),
+    /// List, open and close listeners.
+    Listener(Box<admin::ListenerArgs>),
+    /// List sessions, disconnect clients, delete sessions.
+    Session(admin::SessionArgs),
+    /// List, read and delete retained messages.
+    Retained(admin::RetainedArgs),
+    /// Who changed what.
+    Audit(admin::AuditArgs),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.
@@ -123,6 +140,11 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// Of a file alone.
+    fn of_file(config: Option<PathBuf>) -> Self {
+        Self { config, data_dir: None, port: None, shards: None, log_level: None }
+    }
+
     /// With the flags that stood before the subcommand; those behind it win.
     fn behind(self, before: ConfigArgs) -> ConfigArgs {
         ConfigArgs {
@@ -213,6 +235,14 @@ fn run(cli: Cli, serve: impl FnOnce(&Sources) -> Result<(), Failure>) -> Result<
         Command::Bench(args) => client::bench(*args),
         Command::Doctor(args) => doctor::run(args.behind(before)),
         Command::Salvage(args) => salvage::run(args),
+        Command::Tenant(args) => admin::tenant(args),
+        Command::User(args) => admin::user(*args),
+        Command::Token(args) => admin::token(args),
+        Command::Rule(args) => admin::rule(args),
+        Command::Listener(args) => admin::listener(*args),
+        Command::Session(args) => admin::session(args),
+        Command::Retained(args) => admin::retained(args),
+        Command::Audit(args) => admin::audit(args),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mast", &mut script);

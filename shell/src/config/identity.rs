@@ -226,7 +226,6 @@ pub(super) fn check_jwt(layers: &mut Layers, jwt: &Jwt) {
 pub(super) struct Available {
     pub certificate: bool,
     pub jwt: bool,
-    pub password: bool,
 }
 
 impl Available {
@@ -240,9 +239,8 @@ impl Available {
             Authenticator::Jwt => {
                 (self.jwt, "there are no keys: set jwt.secret_file, jwt.key_file or jwt.jwks_file")
             }
-            Authenticator::Password => {
-                (self.password, "there is no password file: set auth.password_file or that of a tenant")
-            }
+            // Users may come at any time, by the API.
+            Authenticator::Password => (true, ""),
         }
     }
 }

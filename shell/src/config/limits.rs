@@ -80,6 +80,12 @@ section! {
         max_http_header: u32 = "8KiB", Kind::Size { min: KIB, max: 64 * KIB };
         /// Body of a request to the administration endpoint.
         max_admin_body: u32 = "1MiB", Kind::Size { min: KIB, max: 64 * MIB };
+        /// Tenants with series of their own in the metrics. The rest is summed up as the tenant `_other`; each tenant's own figures are at /metrics for a token of that tenant.
+        max_tenant_labels: usize = "200", Kind::Int { min: 0, max: 100_000 };
+        /// Connections to the administration endpoint, over all its addresses. A further one takes the place of the one that waits longest. Taken over by a restart.
+        max_admin_connections: usize = "64", Kind::Int { min: 4, max: 65_536 };
+        /// How long the administration endpoint waits for a request's head, also on a connection that has had an answer. Taken over by a restart.
+        admin_timeout: Duration = "10s", Kind::Time { min_ms: 100, max_ms: 300 * SECOND };
         /// Characters of a client's text in one log line.
         max_log_text: usize = "256", Kind::Int { min: 16, max: 65_536 };
         /// Memory budget; 0 means the control group's limit, or the machine's memory.

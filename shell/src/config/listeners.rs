@@ -230,11 +230,8 @@ fn finish(
             format!("no tenant \"{tenant}\"; there are: {known}"),
         );
     }
-    let available = Available {
-        certificate: raw.client_ca(shared.tls).is_some(),
-        jwt: shared.jwt.is_configured(),
-        password: identity::has_passwords(shared.auth, shared.sections, raw.keys.tenant.as_ref()),
-    };
+    let available =
+        Available { certificate: raw.client_ca(shared.tls).is_some(), jwt: shared.jwt.is_configured() };
     let authenticators = identity::chain(layers, &name, &raw.keys.authenticators, available);
     let mut listener = Listener {
         name: name.clone(),

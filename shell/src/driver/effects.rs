@@ -2,6 +2,7 @@
 
 use crate::driver::Driver;
 use crate::driver::mailbox::Mail;
+use mast_core::ask::{Answer, SessionInfo};
 use mast_core::shard::input::{Effect, Input, LogEvent};
 use mast_core::store::port::{CommitResult, ReadResult};
 
@@ -82,7 +83,32 @@ impl Driver {
             }
             Effect::Auth { op, conn: _, question } => (self.setup.auth)(op, question),
             Effect::Floor { tenant, floor } => self.store.set_floor(self.setup.shard, tenant, Some(floor)),
+            Effect::Answer { token, answer } => {
+                let peers = self.peers_of(&answer);
+                (self.setup.answer)(token, answer, peers);
+            }
             Effect::Log(event) => self.log(&event),
+        }
+    }
+
+    /// The addresses of the connections in an answer, in order.
+    fn peers_of(&mut self, answer: &Answer) -> Vec<Box<str>> {
+        let mut peer = |session: &SessionInfo| {
+            let conn = session.connection.as_ref().map(|c| c.id);
+            conn.and_then(|id| self.slot(id)).map(|io| io.peer.clone()).unwrap_or_default()
+        };
+        match answer {
+            Answer::Sessions { sessions, .. } => sessions.iter().map(peer).collect(),
+            Answer::Session(session) => vec![peer(session)],
+            Answer::Done
+            | Answer::Missing
+            | Answer::Busy
+            | Answer::Failed(_)
+            | Answer::Subscriptions { .. }
+            | Answer::Retained { .. }
+            | Answer::Usage(_)
+            | Answer::Denials(_)
+            | Answer::Left { .. } => Vec::new(),
         }
     }
 

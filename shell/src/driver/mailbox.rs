@@ -4,6 +4,7 @@
 use crate::driver::socket::Socket;
 use crate::driver::transport::Transport;
 use crate::store::{Event, Sink};
+use mast_core::ask::Ask;
 use mast_core::codec::Reason;
 use mast_core::conn::handshake::{Admission, AuthAnswer};
 use mast_core::ids::{OpId, ShardIx};
@@ -53,6 +54,8 @@ pub enum Mail {
     Auth(OpId, AuthAnswer),
     /// New settings and tenants.
     Reconfigure(Box<Settings>, Tenancy),
+    /// A question of administration.
+    Ask(u64, Ask),
     /// Memory is short.
     Relieve,
     /// Say goodbye to all clients.
@@ -69,6 +72,7 @@ impl Mail {
             | Mail::Store(_)
             | Mail::Auth(..)
             | Mail::Reconfigure(..)
+            | Mail::Ask(..)
             | Mail::Relieve
             | Mail::Drain(_) => 1,
         }

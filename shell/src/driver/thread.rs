@@ -5,6 +5,7 @@ use crate::driver::mailbox::{Mail, Mailbox};
 use crate::driver::{Driver, Shared};
 use crate::obs::memory::Pressure;
 use crate::store::{Event, StoreClient};
+use mast_core::ask::Answer;
 use mast_core::conn::handshake::AuthQuestion;
 use mast_core::ids::{ConnId, OpId, ShardIx};
 use mast_core::shard::input::{Input, Outbox};
@@ -28,6 +29,8 @@ const MAIL_PER_TURN: usize = 256;
 
 /// Asks authentication something for a connection that is already running.
 pub type AskAuth = Box<dyn Fn(OpId, AuthQuestion) + Send + Sync>;
+/// Takes an answer.
+pub type Answered = Box<dyn Fn(u64, Answer, Vec<Box<str>>) + Send + Sync>;
 /// Logs under a cause; the writer decides whether it is too much.
 pub type LogBy = Box<dyn Fn(&'static str, &dyn Fn()) + Send + Sync>;
 
@@ -43,6 +46,8 @@ pub struct ShardSetup {
     pub pressure: Arc<Pressure>,
     /// The process's clock.
     pub clock: Clock,
+    /// Takes the answer to a question of administration, with the addresses of the connections in it.
+    pub answer: Answered,
     /// When the shard last turned, by that clock, µs.
     pub beat: AtomicU64,
     /// Rate-limited logging.
@@ -308,6 +313,7 @@ fn take_mail(driver: &mut Driver, now: Now, mail: Mail) -> Option<ConnId> {
         Mail::Peer(from, msg) => driver.hand(now, Input::Peer { from, msg }),
         Mail::Auth(op, answer) => driver.hand(now, Input::AuthDone { op, answer }),
         Mail::Reconfigure(settings, tenancy) => driver.hand(now, Input::Reconfigure { settings, tenancy }),
+        Mail::Ask(token, ask) => driver.hand(now, Input::Ask { token, ask }),
         Mail::Relieve => driver.hand(now, Input::Relieve),
         Mail::Drain(reason) => driver.hand(now, Input::Drain { reason }),
     }

@@ -13,10 +13,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 /// Registers everything that the engine can tell.
-pub fn register(metrics: &Metrics, shards: &[ShardHandle], store: &StoreClient, auth: &Arc<AuthState>) {
+/// At most `max_tenants` tenants have series of their own.
+pub fn register(
+    metrics: &Metrics,
+    shards: &[ShardHandle],
+    store: &StoreClient,
+    auth: &Arc<AuthState>,
+    max_tenants: usize,
+) {
     let setups: Vec<Arc<ShardSetup>> = shards.iter().map(|s| Arc::clone(&s.setup)).collect();
     let client = store.clone();
-    metrics.register(move |out| shard_samples(&setups, &client, out));
+    metrics.register(move |out| shard_samples(&setups, &client, max_tenants, out));
     let client = store.clone();
     metrics.register(move |out| store_samples(&client, out));
     let auth = Arc::clone(auth);
@@ -35,24 +42,24 @@ pub fn register(metrics: &Metrics, shards: &[ShardHandle], store: &StoreClient, 
     });
 }
 
-fn shard_samples(setups: &[Arc<ShardSetup>], store: &StoreClient, out: &mut Samples) {
+/// The name under which the tenants beyond the bound are summed up. No tenant can have it.
+const OTHER: &str = "_other";
+
+fn shard_samples(setups: &[Arc<ShardSetup>], store: &StoreClient, max_tenants: usize, out: &mut Samples) {
     let mut sum = Counters::default();
     let mut tenants: BTreeMap<String, TenantCounters> = BTreeMap::new();
     let mut usage: BTreeMap<String, TenantUsage> = BTreeMap::new();
     for setup in setups {
         let published = setup.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         add(&mut sum, &published.counters);
+        // They come in the order of their numbers, so whoever has a series keeps it while others come.
+        for (n, (name, counters)) in published.tenants.into_iter().enumerate() {
+            let name = if n < max_tenants { name } else { OTHER.to_owned() };
+            add_tenant(tenants.entry(name).or_default(), &counters);
+        }
+        // Limits of several tenants have no sum: beyond the bound they are in the API alone.
         for (name, part) in published.usage {
             usage.entry(name).or_default().add(&part);
-        }
-        for (name, counters) in published.tenants {
-            let total = tenants.entry(name).or_default();
-            total.connected += counters.connected;
-            total.sessions += counters.sessions;
-            total.subscriptions += counters.subscriptions;
-            total.retained += counters.retained;
-            total.publish_in += counters.publish_in;
-            total.publish_bytes_in += counters.publish_bytes_in;
         }
     }
     let directions = |out: &mut Samples, name, help, received, sent| {
@@ -99,16 +106,34 @@ fn shard_samples(setups: &[Arc<ShardSetup>], store: &StoreClient, out: &mut Samp
         let value = sum.refusals[refused as usize];
         out.counter("mast_publish_refused_total", help, &[("reason", word)], value);
     }
+    usage.retain(|name, _| tenants.contains_key(name));
     limit_samples(&usage, &store.log_use(), out);
-    for (name, t) in &tenants {
-        let labels = [("tenant", name.as_str())];
-        out.gauge("mast_tenant_connections", "Connected clients.", &labels, t.connected);
-        out.gauge("mast_tenant_sessions", "Sessions, connected or not.", &labels, t.sessions);
-        out.gauge("mast_tenant_subscriptions", "Subscriptions.", &labels, t.subscriptions);
-        out.gauge("mast_tenant_retained", "Retained messages.", &labels, t.retained);
-        out.counter("mast_tenant_publish_total", "PUBLISH packets received.", &labels, t.publish_in);
-        out.counter("mast_tenant_bytes_total", "Payload bytes received.", &labels, t.publish_bytes_in);
+    for (name, counters) in &tenants {
+        tenant_samples(name, counters, out);
     }
+}
+
+/// Adds a shard's counters of a tenant.
+pub fn add_tenant(total: &mut TenantCounters, counters: &TenantCounters) {
+    total.connected += counters.connected;
+    total.sessions += counters.sessions;
+    total.subscriptions += counters.subscriptions;
+    total.retained += counters.retained;
+    total.publish_in += counters.publish_in;
+    total.publish_bytes_in += counters.publish_bytes_in;
+    total.publish_out += counters.publish_out;
+}
+
+/// The series of one tenant.
+pub fn tenant_samples(name: &str, t: &TenantCounters, out: &mut Samples) {
+    let labels = [("tenant", name)];
+    out.gauge("mast_tenant_connections", "Connected clients.", &labels, t.connected);
+    out.gauge("mast_tenant_sessions", "Sessions, connected or not.", &labels, t.sessions);
+    out.gauge("mast_tenant_subscriptions", "Subscriptions.", &labels, t.subscriptions);
+    out.gauge("mast_tenant_retained", "Retained messages.", &labels, t.retained);
+    out.counter("mast_tenant_publish_total", "PUBLISH packets received.", &labels, t.publish_in);
+    out.counter("mast_tenant_bytes_total", "Payload bytes received.", &labels, t.publish_bytes_in);
+    out.counter("mast_tenant_sent_total", "PUBLISH packets sent.", &labels, t.publish_out);
 }
 
 /// Limits of tenants: what is set, what there is, how often they were met. `log` = bytes in the log.

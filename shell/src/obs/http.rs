@@ -1,6 +1,7 @@
-//! The HTTP endpoint of administration: `/metrics`, `/livez`, `/readyz`.
+//! The HTTP endpoint of administration: `/metrics`, `/livez`, `/readyz`, and the API under `/api/v1`.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -10,6 +11,8 @@ use axum::{
     routing::get,
 };
 use subtle::ConstantTimeEq;
+
+use crate::admin::api::{self, wire, wire::Door};
 
 use super::{
     health::Health,
@@ -23,19 +26,34 @@ pub struct HttpState {
     pub health: Health,
     /// Bearer token for `/metrics`.
     pub token: Option<String>,
+    /// Where administration is.
+    pub door: Door,
 }
 
-/// The routes; an API can be merged into them.
+/// The routes, those of administration among them.
 pub fn router(state: HttpState, max_body: usize) -> Router {
+    let door = Arc::clone(&state.door);
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
-        .layer(DefaultBodyLimit::max(max_body))
         .with_state(state)
+        .merge(api::router(door))
+        .layer(DefaultBodyLimit::max(max_body))
 }
 
 async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    // A token of the API: one of a tenant shows that tenant's series, a global one all.
+    if let Ok(caller) = wire::caller(&state.door, &headers) {
+        let text = match &caller.tenant {
+            Some(tenant) => api::tenants::metrics(&caller.admin, tenant).await,
+            None => Ok(state.metrics.render()),
+        };
+        return match text {
+            Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+            Err(problem) => problem.into_response(),
+        };
+    }
     if let Some(token) = &state.token {
         let given = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
         let right = given.is_some_and(|g| bool::from(g.ct_eq(token.as_bytes())));
@@ -72,20 +90,23 @@ pub fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, HttpBindError>
         .collect()
 }
 
-/// Serves one socket until the task is dropped. Needs a tokio runtime.
-pub async fn serve(socket: TcpListener, router: Router) -> std::io::Result<()> {
-    axum::serve(tokio::net::TcpListener::from_std(socket)?, router).await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Limits, Place, Sources};
+    use crate::obs::http_door::HttpDoor;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn limits() -> Limits {
+        let sources = Sources { place: Place { is_root: true, ..Place::default() }, ..Sources::default() };
+        sources.load().unwrap_or_else(|e| panic!("{e}")).limits
+    }
 
     async fn ask(state: &HttpState, request: &str) -> String {
         let socket = bind(&[([127, 0, 0, 1], 0).into()]).expect("a free port").pop().expect("one socket");
         let address = socket.local_addr().expect("address");
-        let server = tokio::spawn(serve(socket, router(state.clone(), 1024)));
+        let door = HttpDoor::new(&limits());
+        let server = tokio::spawn(door.serve(socket, router(state.clone(), 1024)));
         let mut client = tokio::net::TcpStream::connect(address).await.expect("connect");
         let text = format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n");
         client.write_all(text.as_bytes()).await.expect("write");
@@ -97,7 +118,12 @@ mod tests {
 
     #[tokio::test]
     async fn readiness_follows_the_components() {
-        let state = HttpState { metrics: Metrics::default(), health: Health::default(), token: None };
+        let state = HttpState {
+            metrics: Metrics::default(),
+            health: Health::default(),
+            token: None,
+            door: Door::default(),
+        };
         let store = state.health.register("store");
         let answer = ask(&state, "GET /readyz HTTP/1.1").await;
         assert!(
@@ -112,7 +138,12 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_ask_for_the_token_if_there_is_one() {
-        let mut state = HttpState { metrics: Metrics::default(), health: Health::default(), token: None };
+        let mut state = HttpState {
+            metrics: Metrics::default(),
+            health: Health::default(),
+            token: None,
+            door: Door::default(),
+        };
         super::super::process::register(&state.metrics, "n1");
         let answer = ask(&state, "GET /metrics HTTP/1.1").await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("mast_build_info"), "{answer}");

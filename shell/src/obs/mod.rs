@@ -3,6 +3,7 @@
 pub mod broker;
 pub mod health;
 pub mod http;
+pub mod http_door;
 pub mod log;
 pub mod memory;
 pub mod metrics;

@@ -46,7 +46,8 @@ pub fn check(files: &Arc<dyn Files>, registry: &Registry) -> Result<CheckReport,
     let mut options = StoreOptions::new(Arc::new(|| Wall(0)), 1);
     options.verify_at_open = true;
     let overlay: Arc<dyn files::Files> = Arc::new(OverlayFiles::new(files.clone()));
-    let opened = open::open(&overlay, &options, registry, 1, &Arc::new(Counters::default()))?;
+    let opened =
+        open::open(&overlay, &options, &mut |_| Ok(registry.clone()), 1, &Arc::new(Counters::default()))?;
     report.segments = opened.index.segments.len();
     report.bytes = opened.index.segments.values().map(|s| s.end).sum();
     report.torn = opened.torn;

@@ -1,9 +1,10 @@
 //! The shards' handle to the store.
 
 use super::index::tenants::Floor;
-use super::shared::{CommitRequest, ReadRequest, Shared, StoreHealth};
+use super::shared::{CommitRequest, ReadRequest, Request, Shared, StoreHealth};
 use super::stats::StoreStats;
 use mast_core::ids::{OpId, ShardIx, TenantId};
+use mast_core::store::key::Key;
 use mast_core::store::port::{Durability, Read, Refusal, Write};
 use mast_core::store::position::{Partition, Position};
 use mast_core::tenant::limits::{Limits, Row};
@@ -90,6 +91,37 @@ impl StoreClient {
     pub fn set_tenants(&self, registry: &Registry) {
         self.shared.index().tenants.register(registry);
         self.shared.registry.store(Arc::new(registry.clone()));
+    }
+
+    /// All keys that are stored under a tenant's name.
+    ///
+    /// # Errors
+    /// The store is shut down.
+    pub async fn keys_of(&self, tenant: &str) -> Result<Vec<Key>, Refusal> {
+        let (reply, keys) = tokio::sync::oneshot::channel();
+        let asked = self.shared.queue.push_own(Request::KeysOf { tenant: tenant.to_owned(), reply });
+        if !asked {
+            return Err(Refusal::Unavailable);
+        }
+        keys.await.map_err(|_| Refusal::Unavailable)
+    }
+
+    /// The tenant of this name has ended: nothing that the log holds under it is needed any more, and none of it is
+    /// ever read again, whoever has the name later.
+    pub fn end_log(&self, tenant: &str) {
+        let mut index = self.shared.index();
+        let slot = index.tenants.slot(tenant);
+        index.tenants.get_mut(slot).ended = true;
+        drop(index);
+        self.shared.bell.ring();
+    }
+
+    /// Bytes and messages that the log holds of a tenant.
+    #[must_use]
+    pub fn log_of(&self, tenant: TenantId) -> (u64, u64) {
+        let index = self.shared.index();
+        let slot = index.tenants.slot_of(tenant);
+        slot.map_or((0, 0), |slot| (index.tenants.get(slot).bytes, index.tenants.get(slot).count))
     }
 
     /// Puts tenants' own limits on the bytes of their messages in force, from the next trimming on.

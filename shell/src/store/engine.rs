@@ -82,10 +82,22 @@ impl Engine {
                 Request::Changes(reply) => drop(reply.send(self.take_changes())),
                 Request::Move { from, records, reply } => drop(reply.send(self.move_records(from, &records))),
                 Request::Recover => self.recover(),
+                Request::KeysOf { tenant, reply } => drop(reply.send(self.keys_of(&tenant))),
             }
         }
         self.flush();
         set(&self.shared.counters.keys, self.keys.len() as u64);
+    }
+
+    /// All keys of a tenant.
+    fn keys_of(&self, tenant: &str) -> Vec<Key> {
+        let keys = self.keys.keys().filter(|raw| {
+            let name = raw.get(2..).and_then(|tail| tail.get(..tenant.len()));
+            raw.get(1).is_some_and(|len| usize::from(*len) == tenant.len()) && name == Some(tenant.as_bytes())
+        });
+        let mut keys: Vec<Key> = keys.filter_map(|raw| Key::from_bytes(raw.clone())).collect();
+        keys.sort_unstable();
+        keys
     }
 
     fn commit(&mut self, commit: CommitRequest) {

@@ -56,6 +56,9 @@ pub enum StoreError {
     /// The options contradict each other.
     #[error("store options: {0}")]
     Options(&'static str),
+    /// The records of administration cannot be used.
+    #[error("records of administration: {0}")]
+    Admin(String),
     /// A thread could not be started.
     #[error("cannot start a thread of the store: {0}")]
     Thread(io::Error),

@@ -6,6 +6,7 @@ use super::error::StoreError;
 use super::files::{Files, Lock};
 use super::journal::Journal;
 use super::keeper::Keeper;
+use super::open::{AdminRecord, TenantsOf};
 use super::options::StoreOptions;
 use super::segment::name;
 use super::shared::{Bell, Queue, ReadQueue, Shared, Sink, SinkState, StoreHealth};
@@ -32,7 +33,7 @@ pub(super) struct Parts {
 pub(super) fn open_parts(
     options: StoreOptions,
     files: Arc<dyn Files>,
-    registry: Registry,
+    tenants: TenantsOf<'_>,
     sinks: Vec<Box<dyn Sink>>,
 ) -> Result<Parts, StoreError> {
     options.check()?;
@@ -41,7 +42,13 @@ pub(super) fn open_parts(
         _ => StoreError::Io { place: files.describe("lock"), what: "lock", source },
     })?;
     let counters = Arc::new(Counters::default());
-    let opened = open::open(&files, &options, &registry, sinks.len(), &counters)?;
+    let shards = options.shards.min(sinks.len());
+    let mut registry = Registry::default();
+    let mut tell = |records: &[AdminRecord]| {
+        registry = tenants(records)?;
+        Ok(registry.clone())
+    };
+    let opened = open::open(&files, &options, &mut tell, shards, &counters)?;
     let head = opened.link.base - 1;
     let sinks = sinks.into_iter().map(|sink| Mutex::new(SinkState { sink, announced: head })).collect();
     let health =
@@ -111,7 +118,8 @@ impl InlineStore {
         registry: Registry,
         sinks: Vec<Box<dyn Sink>>,
     ) -> Result<(InlineStore, Vec<Restored>), StoreError> {
-        let Parts { shared, engine, keeper, lock, restored } = open_parts(options, files, registry, sinks)?;
+        let Parts { shared, engine, keeper, lock, restored } =
+            open_parts(options, files, &mut |_| Ok(registry.clone()), sinks)?;
         Ok((InlineStore { shared, engine, keeper, _lock: lock }, restored))
     }
 

@@ -161,7 +161,8 @@ impl Keeper {
 
     /// Writes a checkpoint; true if it holds, or there was nothing to write.
     pub fn checkpoint(&mut self, desk: &mut dyn Desk) -> bool {
-        let Some(changes) = self.held.take().or_else(|| desk.changes()) else { return true };
+        let Some(mut changes) = self.held.take().or_else(|| desk.changes()) else { return true };
+        changes.segments = self.shared.index().segments.keys().copied().collect();
         let watch = Stopwatch::start();
         match self.state.commit(&changes) {
             Ok(()) => {
@@ -236,14 +237,25 @@ impl Keeper {
     }
 
     /// Frees sealed segments that hold nothing that is needed: one becomes the spare, others are removed.
-    fn free_segments(&self) {
-        let shared = &*self.shared;
+    fn free_segments(&mut self) {
+        let shared = self.shared.clone();
         let covers = shared.covers.load(Ordering::Acquire);
         let free: Vec<u64> = {
             let index = shared.index();
             let dead = |s: &&super::index::Segment| s.sealed && s.live_count == 0 && s.next <= covers + 1;
             index.segments.iter().filter(|(_, s)| dead(s)).map(|(&id, _)| id).collect()
         };
+        if free.is_empty() {
+            return;
+        }
+        // The list first: what it names and is not there was lost, so nothing that it names may go.
+        let kept: Vec<u64> =
+            shared.index().segments.keys().copied().filter(|id| free.binary_search(id).is_err()).collect();
+        if let Err(error) = self.state.list_segments(&kept) {
+            // They are freed with the next trimming.
+            shared.health().reason = Some(format!("freeing segments: {error}"));
+            return;
+        }
         for id in free {
             let removed = {
                 let mut index = shared.index();

@@ -34,6 +34,7 @@ pub mod stats;
 pub use client::{LogUse, StoreClient};
 pub use error::StoreError;
 pub use inline::InlineStore;
+pub use open::{AdminRecord, TenantsOf};
 pub use options::{Clock, StoreOptions};
 pub use shared::{Event, Sink, StoreHealth};
 pub use stats::StoreStats;
@@ -101,7 +102,20 @@ impl Store {
         registry: Registry,
         sinks: Vec<Box<dyn Sink>>,
     ) -> Result<(Store, Vec<Restored>), StoreError> {
-        let parts = inline::open_parts(options, files, registry, sinks)?;
+        Store::open_with(options, files, &mut |_| Ok(registry.clone()), sinks)
+    }
+
+    /// The same, where the records of administration tell the tenants.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; what `tenants` says is passed on.
+    pub fn open_with(
+        options: StoreOptions,
+        files: Arc<dyn Files>,
+        tenants: TenantsOf<'_>,
+        sinks: Vec<Box<dyn Sink>>,
+    ) -> Result<(Store, Vec<Restored>), StoreError> {
+        let parts = inline::open_parts(options, files, tenants, sinks)?;
         let inline::Parts { shared, engine, keeper, lock, restored } = parts;
         let (for_storage, for_reader) = (shared.clone(), shared.clone());
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());

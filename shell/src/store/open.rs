@@ -16,10 +16,10 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mast_core::message::Message;
-use mast_core::store::key::Key;
+use mast_core::store::key::{Key, Space};
 use mast_core::store::port::Restored;
 use mast_core::store::position::{Partition, Position, Seq};
-use mast_core::tenant::registry::Registry;
+use mast_core::tenant::registry::{OWN, Registry};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -46,10 +46,24 @@ pub struct Opened {
     pub torn: bool,
 }
 
+/// A record of administration, as it was stored.
+#[derive(Clone, Debug)]
+pub struct AdminRecord {
+    /// Its key, under mast's own name.
+    pub key: Key,
+    /// Its value.
+    pub value: Bytes,
+    /// Sequence of its last write.
+    pub revision: Seq,
+}
+
+/// Tells the tenants of the node, who may be among the records of administration. An error ends the opening.
+pub type TenantsOf<'a> = &'a mut dyn FnMut(&[AdminRecord]) -> Result<Registry, String>;
+
 struct Opening<'a> {
     files: &'a Arc<dyn Files>,
     options: &'a StoreOptions,
-    registry: &'a Registry,
+    registry: Registry,
     index: Index,
     changes: Changes,
     /// Retained messages that the journal holds beyond the checkpoint.
@@ -76,7 +90,7 @@ fn io_at<T>(
 pub fn open(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
-    registry: &Registry,
+    tenants: TenantsOf<'_>,
     shards: usize,
     counters: &Arc<Counters>,
 ) -> Result<Opened, StoreError> {
@@ -89,8 +103,11 @@ pub fn open(
     }
     let state = State::open(files.clone(), counters.clone(), options.state_cache_bytes, !has_state)?;
     let loaded = state.load()?;
+    if let Some(lost) = loaded.segments.iter().find(|id| ids.binary_search(id).is_err()) {
+        let reason = "the file is missing, though the checkpoint names it".to_owned();
+        return Err(StoreError::Corrupt { place: files.describe(&name(*lost)), offset: 0, reason });
+    }
     let mut index = Index::new(options.entropy, shards, options.ring_bytes);
-    index.tenants.register(registry);
     for (tenant, seq) in &loaded.trimmed {
         let slot = index.tenants.slot(tenant);
         index.tenants.get_mut(slot).trimmed = *seq;
@@ -98,7 +115,7 @@ pub fn open(
     let mut opening = Opening {
         files,
         options,
-        registry,
+        registry: Registry::default(),
         index,
         changes: Changes::new(options.entropy),
         retained: BTreeMap::new(),
@@ -107,7 +124,7 @@ pub fn open(
         torn: false,
     };
     let link = opening.read_journal(&ids)?;
-    opening.finish(state, loaded, link)
+    opening.finish(state, loaded, link, tenants)
 }
 
 /// Removes leftovers and returns the numbers of the segments, ascending. A segment that is freed loses its index file
@@ -150,6 +167,13 @@ fn open_segment(files: &dyn Files, id: u64) -> Result<(Arc<dyn File>, SegmentHea
             Err(StoreError::Format { place: files.describe(&file_name), found, known: segment::FORMAT })
         }
     }
+}
+
+fn admin_record((raw, value, revision): &(Bytes, Bytes, u64)) -> Option<AdminRecord> {
+    let key = Key::from_bytes(raw.clone())?;
+    let (space, owner, _) = key.split()?;
+    let is_one = space == Space::Admin && owner == OWN;
+    is_one.then(|| AdminRecord { key, value: value.clone(), revision: Seq(*revision) })
 }
 
 impl Opening<'_> {
@@ -308,14 +332,24 @@ impl Opening<'_> {
         }
     }
 
-    fn finish(mut self, state: State, loaded: Loaded, link: Link) -> Result<Opened, StoreError> {
+    fn finish(
+        mut self,
+        state: State,
+        loaded: Loaded,
+        link: Link,
+        tenants: TenantsOf<'_>,
+    ) -> Result<Opened, StoreError> {
         self.index.settle();
+        let keys = self.keys(loaded.keys);
+        let admin: Vec<AdminRecord> = keys.iter().filter_map(admin_record).collect();
+        self.registry = tenants(&admin).map_err(StoreError::Admin)?;
+        self.index.tenants.register(&self.registry);
         let mut unknown: BTreeMap<String, u64> = BTreeMap::new();
         for tenant in self.index.tenants.iter().filter(|t| t.id.is_none() && t.count > 0) {
             unknown.insert(tenant.name.to_string(), tenant.count);
         }
         let mut restored = Vec::new();
-        let keys = self.restore_keys(loaded.keys, &mut restored, &mut unknown);
+        let keys = self.restore_keys(keys, &mut restored, &mut unknown);
         self.restore_retained(loaded.retained, &mut restored, &mut unknown);
         let head = Position::at(Partition(0), Seq(self.next - 1));
         restored.push(Restored::End { head });
@@ -333,12 +367,8 @@ impl Opening<'_> {
         })
     }
 
-    fn restore_keys(
-        &mut self,
-        loaded: Vec<(Bytes, Bytes, u64)>,
-        restored: &mut Vec<Restored>,
-        unknown: &mut BTreeMap<String, u64>,
-    ) -> SeededMap<Bytes, u64> {
+    /// All keys with value and revision, in order.
+    fn keys(&self, loaded: Vec<(Bytes, Bytes, u64)>) -> Vec<(Bytes, Bytes, u64)> {
         let replayed = self.changes.keys.iter();
         let replayed = replayed.filter_map(|(k, v)| v.as_ref().map(|(v, r)| (k.clone(), v.clone(), *r)));
         let mut all: Vec<(Bytes, Bytes, u64)> = loaded
@@ -347,6 +377,15 @@ impl Opening<'_> {
             .chain(replayed)
             .collect();
         all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    fn restore_keys(
+        &mut self,
+        all: Vec<(Bytes, Bytes, u64)>,
+        restored: &mut Vec<Restored>,
+        unknown: &mut BTreeMap<String, u64>,
+    ) -> SeededMap<Bytes, u64> {
         let mut table =
             HashMap::with_capacity_and_hasher(all.len(), FixedState::with_seed(self.options.entropy));
         for (raw, value, revision) in all {
@@ -356,6 +395,10 @@ impl Opening<'_> {
                 Some(tenant) if self.registry.id(tenant).is_some() => {
                     table.insert(raw, revision);
                     restored.extend(key.map(|key| Restored::Key { key, value, revision: Seq(revision) }));
+                }
+                // Told already.
+                Some(OWN) => {
+                    table.insert(raw, revision);
                 }
                 // Kept in the file, for the day the tenant is configured again.
                 Some(tenant) => *unknown.entry(tenant.to_owned()).or_default() += 1,

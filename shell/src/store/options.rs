@@ -13,6 +13,9 @@ pub type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
 /// Settings of a store. [`StoreOptions::new`] has the defaults.
 #[derive(Clone)]
 pub struct StoreOptions {
+    /// How many of the sinks are shards. The others, behind them, may commit, but have no say in
+    /// what of the log is needed.
+    pub shards: usize,
     /// Size of a journal segment in bytes, preallocated.
     pub segment_bytes: u64,
     /// A commit may take at most this many bytes in the journal; larger ones are refused.
@@ -67,6 +70,7 @@ impl StoreOptions {
     pub fn new(clock: Clock, entropy: u64) -> StoreOptions {
         const MIB: u64 = 1 << 20;
         StoreOptions {
+            shards: usize::MAX,
             segment_bytes: 64 * MIB,
             max_commit_bytes: 32 * MIB,
             queue_count: 65_536,

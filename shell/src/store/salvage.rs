@@ -48,6 +48,15 @@ fn io_at<T>(
     result.map_err(|source| StoreError::Io { place: files.describe(name), what, source })
 }
 
+fn locked(files: &dyn Files) -> Result<Box<dyn super::files::Lock>, StoreError> {
+    match files.lock() {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            Err(StoreError::Locked { place: files.describe("lock") })
+        }
+        lock => io_at(files, "lock", "lock", lock),
+    }
+}
+
 /// Copies what is intact from `from` to the empty directory `to`. `from` is not changed. `entropy` is as
 /// in [`super::StoreOptions::entropy`].
 ///
@@ -58,7 +67,7 @@ pub fn salvage(
     to: &Arc<dyn Files>,
     entropy: u64,
 ) -> Result<SalvageReport, StoreError> {
-    let _locks = (io_at(&**from, "lock", "lock", from.lock())?, io_at(&**to, "lock", "lock", to.lock())?);
+    let _locks = (locked(&**from)?, locked(&**to)?);
     if !io_at(&**to, "", "list", to.list())?.is_empty() {
         return Err(StoreError::Options("a salvage needs an empty directory to write to"));
     }
@@ -91,8 +100,14 @@ fn copy_state(from: &Arc<dyn Files>, to: &Arc<dyn Files>) -> Result<Option<u64>,
     if let Ok(raw) = from.open(state::FILE).and_then(|f| read_whole(&*f, None)) {
         let copy = io_at(&**to, state::FILE, "create", to.create(state::FILE))?;
         io_at(&**to, state::FILE, "write", copy.write_at(&raw, 0).and_then(|()| copy.sync_data()))?;
-        if let Ok(loaded) = open(false).and_then(|s| s.load()) {
-            return Ok(Some(loaded.covers));
+        let read = open(false).and_then(|mut state| {
+            let covers = state.load()?.covers;
+            // The copy has other segments; the first start lists them.
+            state.list_segments(&[])?;
+            Ok(covers)
+        });
+        if let Ok(covers) = read {
+            return Ok(Some(covers));
         }
         io_at(&**to, state::FILE, "remove", to.remove(state::FILE))?;
     }

@@ -7,6 +7,7 @@ use super::options::StoreOptions;
 use super::stats::{Counters, set};
 use arc_swap::ArcSwap;
 use mast_core::ids::{OpId, ShardIx};
+use mast_core::store::key::Key;
 use mast_core::store::port::{CommitResult, Committed, Durability, Read, ReadResult, Refusal, Write};
 use mast_core::tenant::registry::Registry;
 use std::collections::VecDeque;
@@ -103,6 +104,13 @@ pub enum Request {
     },
     /// Try to become writable again.
     Recover,
+    /// All keys of a tenant, in order.
+    KeysOf {
+        /// Its name.
+        tenant: String,
+        /// Where the answer goes.
+        reply: tokio::sync::oneshot::Sender<Vec<Key>>,
+    },
 }
 
 #[derive(Default)]

@@ -28,6 +28,8 @@ pub const NEW_FILE: &str = "state.new";
 const KEYS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("keys");
 const RETAINED: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("retained");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Segments that must be there, as of the checkpoint that `META["segments_at"]` names.
+const SEGMENTS: TableDefinition<'_, u64, ()> = TableDefinition::new("segments");
 const TRIMMED: TableDefinition<'_, &str, u64> = TableDefinition::new("trimmed");
 
 /// A map keyed by client data.
@@ -47,6 +49,8 @@ pub struct Changes {
     pub retained: SeededMap<TopicName, Option<(u64, Arc<Message>)>>,
     /// How far each tenant's log is trimmed.
     pub trimmed: Vec<(Box<str>, u64)>,
+    /// Numbers of the journal's segments, ascending.
+    pub segments: Vec<u64>,
     /// Memory they take, about.
     pub bytes: usize,
 }
@@ -61,6 +65,7 @@ impl Changes {
             keys: HashMap::with_hasher(hasher.clone()),
             retained: HashMap::with_hasher(hasher),
             trimmed: Vec::new(),
+            segments: Vec::new(),
             bytes: 0,
         }
     }
@@ -71,6 +76,7 @@ impl Changes {
         self.keys.extend(later.keys);
         self.retained.extend(later.retained);
         self.trimmed = later.trimmed;
+        self.segments = later.segments;
         self.bytes += later.bytes;
     }
 }
@@ -99,6 +105,8 @@ pub struct Loaded {
     pub retained: Vec<StoredRetained>,
     /// How far each tenant's log was trimmed.
     pub trimmed: Vec<(Box<str>, u64)>,
+    /// Numbers of the segments that must be there; none in a file of an older version.
+    pub segments: Vec<u64>,
 }
 
 struct Backend {
@@ -233,6 +241,28 @@ impl State {
         Ok(())
     }
 
+    /// Writes which segments must be there, before some go. The checkpoint stays as it is otherwise.
+    ///
+    /// # Errors
+    /// What was there before holds, or this does; nothing may be removed.
+    pub fn list_segments(&mut self, segments: &[u64]) -> Result<(), StoreError> {
+        if self.suspect {
+            self.replace()?;
+        }
+        let Some(db) = &self.db else { return Err(self.state_error(FILE, "not open")) };
+        let written = begin(db).and_then(|tx| {
+            let covers = tx.open_table(META)?.get("covers")?.map_or(0, |v| v.value());
+            write_segments(&tx, segments, covers)?;
+            Ok(tx.commit()?)
+        });
+        if let Err(error) = written {
+            self.suspect = true;
+            self.db = None;
+            return Err(self.state_error(FILE, error));
+        }
+        Ok(())
+    }
+
     /// Copies the file's content to a new one, syncs that and takes it instead. The page cache may show pages that
     /// never reached the disk: so each value's checksum is verified on the way, and the old file never used again.
     fn replace(&mut self) -> Result<(), StoreError> {
@@ -257,6 +287,30 @@ fn begin(db: &Database) -> Result<redb::WriteTransaction, redb::Error> {
     // Keeps opening after a crash from reading the whole file.
     tx.set_quick_repair(true);
     Ok(tx)
+}
+
+/// The list, marked with the checkpoint that it belongs to: one that an older version left behind does not count.
+fn write_segments(tx: &redb::WriteTransaction, segments: &[u64], covers: u64) -> Result<(), redb::Error> {
+    let mut table = tx.open_table(SEGMENTS)?;
+    table.retain(|id, ()| segments.binary_search(&id).is_ok())?;
+    for id in segments {
+        if table.get(id)?.is_none() {
+            table.insert(id, ())?;
+        }
+    }
+    tx.open_table(META)?.insert("segments_at", covers)?;
+    Ok(())
+}
+
+fn read_segments(tx: &redb::ReadTransaction, covers: u64) -> Result<Vec<u64>, redb::Error> {
+    let at = tx.open_table(META)?.get("segments_at")?.map(|v| v.value());
+    if at != Some(covers) {
+        return Ok(Vec::new());
+    }
+    let table = tx.open_table(SEGMENTS)?;
+    let ids: Result<Vec<u64>, redb::StorageError> =
+        table.iter()?.map(|item| item.map(|(id, _)| id.value())).collect();
+    Ok(ids?)
 }
 
 fn write(db: &Database, changes: &Changes) -> Result<(), redb::Error> {
@@ -293,6 +347,7 @@ fn write(db: &Database, changes: &Changes) -> Result<(), redb::Error> {
         meta.insert("format", FORMAT)?;
         meta.insert("covers", changes.covers)?;
     }
+    write_segments(&tx, &changes.segments, changes.covers)?;
     tx.commit()?;
     Ok(())
 }
@@ -326,6 +381,7 @@ fn write_loaded(db: &Database, loaded: &Loaded) -> Result<(), redb::Error> {
         meta.insert("format", FORMAT)?;
         meta.insert("covers", loaded.covers)?;
     }
+    write_segments(&tx, &loaded.segments, loaded.covers)?;
     tx.commit()?;
     Ok(())
 }
@@ -368,6 +424,7 @@ fn read_all(db: &Database) -> Result<Result<Loaded, String>, redb::Error> {
     if counts != (loaded.keys.len() as u64, loaded.retained.len() as u64) {
         return Ok(Err("entries are missing".to_owned()));
     }
+    loaded.segments = read_segments(&tx, covers)?;
     for item in tx.open_table(TRIMMED)?.iter()? {
         let (tenant, seq) = item?;
         loaded.trimmed.push((tenant.value().into(), seq.value()));
@@ -441,4 +498,28 @@ fn decode_retained(key: &[u8], raw: &[u8]) -> Option<StoredRetained> {
         body: body.to_vec(),
         expires: view.message.expires,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::fault::FaultFiles;
+    use super::*;
+
+    #[test]
+    fn a_list_of_segments_counts_only_for_the_checkpoint_it_was_written_with() {
+        let files: Arc<dyn Files> = Arc::new(FaultFiles::new(64 << 20));
+        let mut state = State::open(files, Arc::default(), 1 << 20, true).expect("a new file");
+        assert_eq!(state.load().expect("read").segments, Vec::<u64>::new());
+        let mut changes = Changes::new(1);
+        (changes.covers, changes.segments) = (5, vec![1, 2, 3]);
+        state.commit(&changes).expect("written");
+        assert_eq!(state.load().expect("read").segments, [1, 2, 3]);
+        state.list_segments(&[2, 4]).expect("written");
+        assert_eq!(state.load().expect("read").segments, [2, 4]);
+        // A version that knows no list writes a checkpoint, after which it may free what it likes.
+        let tx = begin(state.db.as_ref().expect("open")).expect("a transaction");
+        tx.open_table(META).and_then(|mut t| Ok(t.insert("covers", 6).map(|_| ())?)).expect("written");
+        tx.commit().expect("committed");
+        assert_eq!(state.load().expect("read").segments, Vec::<u64>::new());
+    }
 }

@@ -40,7 +40,7 @@ pub struct Topology {
     pub shards: u16,
     /// Tenants; their clients have equal names.
     pub tenants: u8,
-    /// Tenants that sit on one shard; those that are not named here are spread over all.
+    /// By tenant: it sits on one shard. Those beyond are spread over all, but for the third.
     #[serde(default)]
     pub one_shard: Vec<bool>,
     /// All clients; a client's number is its place here.

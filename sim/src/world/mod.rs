@@ -118,7 +118,8 @@ pub fn run(scenario: &Scenario) -> Report {
 /// Tenant names.
 fn registry(topology: &Topology) -> Registry {
     let names: Vec<String> = (0..topology.tenants).map(|t| format!("tenant{t}")).collect();
-    let spread = |t: usize| !topology.one_shard.get(t).copied().unwrap_or(false);
+    // Where nothing else is drawn the third sits on one shard, the others use all.
+    let spread = |t: usize| !topology.one_shard.get(t).copied().unwrap_or(t == 2);
     let names: Vec<(&str, bool)> = names.iter().enumerate().map(|(t, n)| (n.as_str(), spread(t))).collect();
     Registry::placed(&names).unwrap_or_default()
 }

@@ -119,8 +119,7 @@ impl World {
                 self.add(at, Event::Authenticated { link });
             }
             Progress::Admit(admission) => {
-                let shards = self.scenario.topology.shards;
-                let tenant = admission.identity.tenant;
+                let (shards, tenant) = (self.scenario.topology.shards, admission.identity.tenant);
                 let spread = self.registry.is_spread(tenant);
                 let shard = shard_of(tenant, &admission.client_id, shards, spread).0;
                 let Some(conn) = self.take_slot(shard, link) else { return };

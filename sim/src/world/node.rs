@@ -245,6 +245,8 @@ impl World {
                 let shards = self.scenario.topology.shards;
                 self.store.floor(shard, shards, tenant, Some(floor));
             }
+            // Nobody of this world asks.
+            Effect::Answer { .. } => {}
             Effect::Log(event) => self.logged(&event),
         }
     }

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let numbers: Result<Vec<usize>, _> = std::env::args().skip(1).map(|n| n.parse()).collect();
     let (tenants, sessions) = match numbers.as_deref() {
         Ok([]) => (1000, 10),
-        Ok([tenants @ 1.., sessions @ 1..]) => (*tenants, *sessions),
+        Ok([tenants, sessions]) if tenants.min(sessions) > &0 => (*tenants, *sessions),
         Ok(_) | Err(_) => {
             eprintln!("usage: many_tenants [TENANTS SESSIONS]");
             return ExitCode::from(2);

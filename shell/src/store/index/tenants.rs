@@ -52,6 +52,8 @@ pub struct Tenant {
     pub floors: Vec<Floor>,
     /// Everything up to here is gone from the log.
     pub trimmed: u64,
+    /// It was deleted: nothing of its log is needed.
+    pub ended: bool,
     /// Bytes of its messages.
     pub bytes: u64,
     /// Number of its messages.
@@ -106,6 +108,7 @@ impl Tenants {
             let tenant = &mut self.tenants[slot as usize];
             if tenant.id.replace(id) != Some(id) {
                 tenant.floors.fill(Floor::Unknown);
+                tenant.ended = false;
             }
             let ix = id.0 as usize;
             if self.by_id.len() <= ix {
@@ -130,6 +133,7 @@ impl Tenants {
             spilled: VecDeque::new(),
             floors: vec![Floor::Unknown; self.shards],
             trimmed: 0,
+            ended: false,
             bytes: 0,
             count: 0,
             limit: None,

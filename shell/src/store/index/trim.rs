@@ -44,6 +44,9 @@ impl Index {
     #[must_use]
     pub fn trim_target(&self, slot: u32, rules: &TrimRules, now: Wall, head: u64, hurry: bool) -> u64 {
         let tenant = self.tenants.get(slot);
+        if tenant.ended {
+            return head;
+        }
         let mut need = head;
         for floor in &tenant.floors {
             match floor {
