@@ -55,6 +55,11 @@ pub const SOMETIMES: &[&str] = &[
     "re-authentication stayed unanswered",
     "the clock was set forward over an absent session",
     "the clock was set back under an absent session",
+    "limits changed",
+    "a limit was met",
+    "a tenant is at a limit",
+    "something waited for a tenant's rate",
+    "a home shard was asked about limits",
 ];
 
 impl Marks {
@@ -108,7 +113,6 @@ impl Marks {
             PeerMsg::Full { full: true, .. } => self.hit("a session was full on another shard"),
             PeerMsg::Full { full: false, .. }
             | PeerMsg::Fence { .. }
-            | PeerMsg::Quota(_)
             | PeerMsg::Interest { .. }
             | PeerMsg::InterestSeen { .. }
             | PeerMsg::Route { .. }
@@ -123,6 +127,7 @@ impl Marks {
             | PeerMsg::GroupDeliver { .. }
             | PeerMsg::GroupSettled { outcome: Settled::Done, .. }
             | PeerMsg::SysReport { .. } => {}
+            PeerMsg::Quota(_) => self.hit("a home shard was asked about limits"),
         }
     }
 }

@@ -178,6 +178,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// What all shards have.
+    pub fn totals(&self) -> [u64; 4] {
+        [0, 1, 2, 3].map(|index| self.held(index))
+    }
+
     fn held(&self, index: usize) -> u64 {
         self.held.values().map(|h| h[index]).sum()
     }

@@ -70,6 +70,15 @@ impl Quota {
         }
     }
 
+    /// What the ledger says, of rows with a limit.
+    pub fn held(&self) -> [Option<u64>; 4] {
+        let mut held = self.ledger.totals().map(Some);
+        for (held, row) in held.iter_mut().zip(ledger::COUNTED) {
+            *held = held.filter(|_| self.limits.get(row).is_some());
+        }
+        held
+    }
+
     /// Counts; true where the limit is enforced.
     pub fn hit(&mut self, row: Row, observe: bool) -> bool {
         self.hits.count(row, observe);

@@ -309,6 +309,39 @@ impl Shard {
         })
     }
 
+    /// What a tenant's clients have here, counted anew from connections, sessions, groups and the retained index:
+    /// what [`Shard::tenant_usage`] must say whenever nothing is on its way.
+    #[must_use]
+    pub fn recount(&self, name: &str) -> crate::sys::Usage {
+        let mut usage = crate::sys::Usage::default();
+        let Some(id) = self.tenancy.registry.id(name) else { return usage };
+        let Some(tenant) = self.tenants.get(id.0 as usize) else { return usage };
+        let online =
+            |c: &&Box<crate::conn::Conn>| c.mount.tenant() == id && c.phase == crate::conn::Phase::Online;
+        usage.connections = self.plane.conns.iter().flatten().filter(online).count() as u64;
+        for (_, _, session) in self.plane.sessions.iter().filter(|(_, _, s)| s.mount.tenant() == id) {
+            usage.persistent_sessions += u64::from(session.persistent);
+            usage.subscriptions += session.subscriptions.len() as u64;
+        }
+        usage.shared_groups = self.groups.by_name.keys().filter(|(t, _, _)| *t == id).count() as u64;
+        for (_, retained) in tenant.retained.iter().filter(|(topic, _)| !topic.starts_with("$SYS")) {
+            usage.retained_messages += 1;
+            usage.retained_bytes += retained.message.size() as u64;
+        }
+        usage
+    }
+
+    /// On the home shard of a tenant with limits that is spread: what the ledger says that all shards have of
+    /// connections, persistent sessions, subscriptions and groups; `None` for a row without a limit.
+    #[must_use]
+    pub fn ledger(&self, tenant: crate::ids::TenantId) -> Option<[Option<u64>; 4]> {
+        if !self.is_ledgered(tenant) || self.home(tenant) != self.me {
+            return None;
+        }
+        let quota = self.tenants.get(tenant.0 as usize)?.quota.as_ref()?;
+        Some(quota.held())
+    }
+
     /// How much of everything there is: at the end of all sessions it must be all zeroes.
     #[must_use]
     pub fn census(&self) -> Census {

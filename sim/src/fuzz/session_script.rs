@@ -45,13 +45,14 @@ pub fn scenario_of(data: &[u8]) -> Scenario {
     let (ops, faults, end) = script(s, &clients);
     Scenario {
         seed,
-        topology: Topology { shards, tenants: 3, clients },
+        topology: Topology { shards, tenants: 3, one_shard: Vec::new(), clients },
         knobs,
         world,
         ops,
         faults,
         calm_at_ms: end + 1_000,
         rights: Vec::new(),
+        limits: Vec::new(),
     }
 }
 

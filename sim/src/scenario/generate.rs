@@ -1,11 +1,11 @@
 //! Scenarios from seeds. Whole features are drawn on or off per run (a swarm), so that each gets runs in
 //! which nothing else is in its way; small bounds are drawn often, so that the rare paths are walked.
 
-use super::later;
 use super::{
     ClientSpec, Fault, FilterSpec, Knobs, Op, Role, Scenario, TimedFault, TimedOp, Topology, WillSpec,
     WorldKnobs,
 };
+use super::{later, limits};
 use crate::draw::Draw;
 
 /// What a run has.
@@ -67,17 +67,19 @@ pub fn generate(seed: u64, shards: u16) -> Scenario {
     knobs.offline_refuse_new = knobs.offline_messages < 1_000 && Draw::new(seed, 79).chance(50);
     let mut scenario = Scenario {
         seed,
-        topology: Topology { shards, tenants: 3, clients },
+        topology: Topology { shards, tenants: 3, one_shard: Vec::new(), clients },
         knobs,
         world: world(d, &mut later, swarm),
         ops,
         faults: faults(d, swarm, calm_at_ms),
         calm_at_ms,
         rights: Vec::new(),
+        limits: Vec::new(),
     };
     // It costs a tenth of a run.
     scenario.world.foreign = Draw::new(seed, 80).chance(50);
     later::add(&mut scenario, &mut later);
+    limits::add(&mut scenario, &mut Draw::new(seed, 90));
     scenario
 }
 

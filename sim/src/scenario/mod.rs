@@ -3,7 +3,9 @@
 
 pub mod generate;
 mod later;
+mod limits;
 
+pub use limits::TimedLimits;
 use serde::{Deserialize, Serialize};
 
 /// A whole run.
@@ -26,6 +28,9 @@ pub struct Scenario {
     /// Who may do what, from when on, by time; the first from the beginning. None: all is allowed.
     #[serde(default)]
     pub rights: Vec<TimedRules>,
+    /// How much tenants may have, from when on, by time. None: as much as they like.
+    #[serde(default)]
+    pub limits: Vec<TimedLimits>,
 }
 
 /// Shards and clients.
@@ -35,6 +40,9 @@ pub struct Topology {
     pub shards: u16,
     /// Tenants; their clients have equal names.
     pub tenants: u8,
+    /// By tenant: it sits on one shard. Those beyond are spread over all, but for the third.
+    #[serde(default)]
+    pub one_shard: Vec<bool>,
     /// All clients; a client's number is its place here.
     pub clients: Vec<ClientSpec>,
 }

@@ -14,6 +14,8 @@ pub enum Event {
     Fault(usize),
     /// Rules of the scenario come into use.
     Rights,
+    /// Other limits are in force.
+    Limits,
     /// The safety phase ends.
     Calm,
     /// The node is back.
@@ -65,6 +67,7 @@ impl Event {
             Event::Op(_) => "operation",
             Event::Fault(_) => "fault",
             Event::Rights => "rights",
+            Event::Limits => "limits",
             Event::Calm | Event::Restart | Event::Final(_) => "phase",
             Event::ToServer { .. } => "bytes to server",
             Event::FinToServer { .. } => "fin to server",

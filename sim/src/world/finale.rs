@@ -104,6 +104,7 @@ impl World {
         }
         let rest = self.rest();
         self.judges.at_rest(&self.ledger, &rest);
+        self.recount();
         let all =
             FilterSpec { filter: "#".to_owned(), qos: 1, no_local: false, rap: false, retain_handling: 0 };
         for client in 0..self.clients.len() {

@@ -4,6 +4,7 @@
 mod auth;
 mod event;
 mod finale;
+mod limits;
 mod link;
 mod net;
 mod node;
@@ -20,7 +21,7 @@ use crate::ledger::Ledger;
 use crate::marks::Marks;
 use crate::oracles::Judges;
 use crate::rights::Rights;
-use crate::scenario::{Knobs, Scenario};
+use crate::scenario::{Knobs, Scenario, Topology};
 use event::{Agenda, Event};
 use link::Link;
 use mast_core::conn::handshake::HandshakeConfig;
@@ -68,6 +69,10 @@ pub struct Report {
 struct World {
     scenario: Arc<Scenario>,
     now: u64,
+    /// When the run began.
+    started: u64,
+    /// What tenants may have of counted limits.
+    allowed: limits::Allowed,
     agenda: Agenda,
     draw: Draw,
     ties: Draw,
@@ -111,11 +116,12 @@ pub fn run(scenario: &Scenario) -> Report {
 }
 
 /// Tenant names.
-fn registry(tenants: u8) -> Registry {
-    let names: Vec<String> = (0..tenants).map(|t| format!("tenant{t}")).collect();
-    // The third sits on one shard, the others use all.
-    let placed: Vec<(&str, bool)> = names.iter().enumerate().map(|(t, name)| (&**name, t != 2)).collect();
-    Registry::placed(&placed).unwrap_or_default()
+fn registry(topology: &Topology) -> Registry {
+    let names: Vec<String> = (0..topology.tenants).map(|t| format!("tenant{t}")).collect();
+    // Where nothing else is drawn the third sits on one shard, the others use all.
+    let spread = |t: usize| !topology.one_shard.get(t).copied().unwrap_or(t == 2);
+    let names: Vec<(&str, bool)> = names.iter().enumerate().map(|(t, n)| (n.as_str(), spread(t))).collect();
+    Registry::placed(&names).unwrap_or_default()
 }
 
 fn settings(knobs: &Knobs) -> Settings {
@@ -166,12 +172,14 @@ impl World {
         let clients = scenario.topology.clients.iter().cloned().enumerate();
         let mut world = World {
             now: 1_000_000,
+            started: 1_000_000,
+            allowed: limits::Allowed::default(),
             agenda: Agenda::default(),
             draw: Draw::new(scenario.seed, 1),
             ties: Draw::new(scenario.seed, 2),
             auths: Draw::new(scenario.seed, 4),
             wall_shift: 0,
-            registry: registry(scenario.topology.tenants),
+            registry: registry(&scenario.topology),
             settings,
             handshake: Arc::new(handshake),
             node: None,
@@ -206,6 +214,9 @@ impl World {
         world.add(world.now + scenario.calm_at_ms * 1000, Event::Calm);
         for rules in scenario.rights.iter().skip(1) {
             world.add(world.now + rules.at_ms * 1000, Event::Rights);
+        }
+        for limits in scenario.limits.iter().filter(|l| l.at_ms > 0) {
+            world.add(world.now + limits.at_ms * 1000, Event::Limits);
         }
         world.ledger.rights = Rights::new(&scenario.rights, world.now, scenario.seed);
         world.ledger.offline_limited = scenario.knobs.offline_messages < 1_000;
@@ -267,6 +278,7 @@ impl World {
             Event::Op(index) => self.op(index),
             Event::Fault(index) => self.fault(index),
             Event::Rights => self.rights_changed(),
+            Event::Limits => self.limits_changed(),
             Event::Calm => self.become_calm(),
             Event::Restart => self.restart(),
             Event::ToServer { link, n } => self.reach_server(link, n),

@@ -52,7 +52,7 @@ impl World {
     /// The tenants, and the rules of this time.
     pub(super) fn tenancy(&self) -> Tenancy {
         let rules = self.ledger.rights.rules(self.now, &self.registry);
-        Tenancy { registry: self.registry.clone(), rules, ..Tenancy::default() }
+        Tenancy { registry: self.registry.clone(), rules, limits: self.limits() }
     }
 
     /// Starts the process: shards are made, then told what the store holds, in any order.
@@ -79,6 +79,7 @@ impl World {
             told: (0..count).map(|_| (VecDeque::new(), self.now)).collect(),
             wakes: vec![u64::MAX; count as usize],
         });
+        self.limits_unsettled();
         let mut records = self.store.state.records();
         for i in (1..records.len()).rev() {
             let other = self.draw.below(i as u64 + 1) as usize;
@@ -99,6 +100,7 @@ impl World {
         let Some(node) = &mut self.node else { return };
         node.shards[shard as usize].handle(now, input);
         self.settle(shard);
+        self.watch_limits();
     }
 
     /// Polls until idle.

@@ -163,6 +163,17 @@ impl World {
     pub(super) fn rights_changed(&mut self) {
         self.marks.hit("rights changed");
         self.marks.many("ordered rules changed", u64::from(self.ledger.rights.any_ordered()));
+        self.reconfigure();
+    }
+
+    pub(super) fn limits_changed(&mut self) {
+        self.marks.hit("limits changed");
+        self.limits_unsettled();
+        self.reconfigure();
+    }
+
+    /// Tells the shards what holds now.
+    fn reconfigure(&mut self) {
         for shard in 0..self.scenario.topology.shards {
             let settings = Box::new(Settings::clone(&self.settings));
             let tenancy = self.tenancy();
