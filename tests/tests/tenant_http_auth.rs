@@ -117,7 +117,8 @@ fn the_wire_of_emqx_is_spoken_as_well() {
     // No tenant is named, and the listener has none.
     Connect::v5("e").login("none", "x").expect_refusal(&broker, 0x87);
     Connect::v5("e").login("empty", "x").expect_refusal(&broker, 0x87);
-    let at_door = |user: &str| Connect::v5("e").login(user, "x").attempt_on(ws::tcp(broker.at(1884)));
+    // Each with an id of its own: a session is its user's alone.
+    let at_door = |user: &str| Connect::v5(user).login(user, "x").attempt_on(ws::tcp(broker.at(1884)));
     assert_eq!((at_door("none").1.reason(), at_door("empty").1.reason()), (0, 0));
     let asked = body(&server.seen()[0]);
     assert_eq!((&asked["clientid"], &asked["proto_ver"]), (&json!("c"), &json!(5)));

@@ -175,7 +175,7 @@ fn mistakes_in_tenants_chains_rules_and_tokens_are_named_with_their_keys() {
         ("[tenant.acme]\npassword_fil = \"x\"\n", "did you mean `tenant.acme.password_file`"),
         ("[tenant.acme]\npassword_file = \"/nowhere\"\n", "/nowhere"),
         ("authenticators = [\"pasword\"]\n", "did you mean \"password\"?"),
-        ("authenticators = [\"ldap\"]\n", "there are certificate, jwt, password"),
+        ("authenticators = [\"ldap\"]\n", "there are certificate, jwt, http, password"),
         ("authenticators = [\"jwt\"]\n", "set jwt.secret_file"),
         ("authenticators = [\"certificate\"]\n", "client_ca"),
         ("[[certificate]]\ntenant = \"default\"\n", "`certificate.1.cn`: a rule needs a condition"),
