@@ -102,8 +102,9 @@ impl Rate {
     /// A lease arrived.
     pub fn add(&mut self, tokens: u64) {
         self.asked = false;
-        self.want = 0;
         self.level = self.level.saturating_add(tokens as i64 * PARTS).min(self.full());
+        // What passed meanwhile is settled too, also if nothing follows it.
+        self.want = if self.observe { (-self.level).max(0) as u64 / PARTS as u64 } else { 0 };
     }
 
     /// Whole tokens that are there.
