@@ -95,6 +95,7 @@ fn h03_connects_handshakes_and_packets_have_a_deadline() {
 
 #[test]
 fn h04_connections_are_bounded_in_all_per_source_and_in_rate() {
+    runs_once("the bounds of the node are what it fills");
     for (config, most) in [
         ("max_connections = 5", 5),
         ("max_connections_per_source = 3", 3),
