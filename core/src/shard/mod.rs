@@ -316,9 +316,9 @@ impl Shard {
         let mut usage = crate::sys::Usage::default();
         let Some(id) = self.tenancy.registry.id(name) else { return usage };
         let Some(tenant) = self.tenants.get(id.0 as usize) else { return usage };
-        let online =
-            |c: &&Box<crate::conn::Conn>| c.mount.tenant() == id && c.phase == crate::conn::Phase::Online;
-        usage.connections = self.plane.conns.iter().flatten().filter(online).count() as u64;
+        let online = |c: &&crate::conn::Conn| c.mount.tenant() == id && c.phase == crate::conn::Phase::Online;
+        usage.connections =
+            self.plane.conns.iter().filter_map(Option::as_deref).filter(online).count() as u64;
         for (_, _, session) in self.plane.sessions.iter().filter(|(_, _, s)| s.mount.tenant() == id) {
             usage.persistent_sessions += u64::from(session.persistent);
             usage.subscriptions += session.subscriptions.len() as u64;
